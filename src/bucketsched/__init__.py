@@ -1,0 +1,1 @@
+"""bucketsched: a durable, distributed scheduler for delayed tasks."""

@@ -1,0 +1,271 @@
+"""Settings: defaults, validated once, frozen. Flag > environment > file > default.
+
+Environment: BUCKETSCHED_<SECTION>__<KEY>, e.g. BUCKETSCHED_CASSANDRA__CONTACT_POINTS='["10.0.0.1:9042"]'; a secret can
+also be given as a file: BUCKETSCHED_CASSANDRA__PASSWORD_FILE. File: TOML with the same sections, named by --config or
+BUCKETSCHED_CONFIG.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from .core.errors import ConfigError
+
+Role = Literal["api", "poller", "coordinator", "deliver"]
+ROLES: tuple[Role, ...] = ("api", "poller", "coordinator", "deliver")
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,47}$")]
+
+
+def split_address(value: str) -> tuple[str, int]:
+    """Host and port of "host:port". Raises ValueError."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65_535:
+        raise ValueError(f"must be host:port with a port of 0 to 65535, is {value!r}")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """True for localhost and loopback addresses."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NodeSettings(Section):
+    """Who this process is. Addresses are host:port; port 0 takes a free one."""
+
+    roles: tuple[Role, ...] = ROLES
+    grpc_address: str = "127.0.0.1:7400"
+    internal_address: str = "127.0.0.1:7401"
+    advertise_grpc: str = ""
+    """How clients and workers reach grpc_address; empty: as bound."""
+    advertise_internal: str = ""
+    """How other nodes reach internal_address; empty: as bound."""
+    allow_insecure_bind: bool = False
+    """There is no TLS yet: binding to anything but loopback needs this said explicitly."""
+    reflection: bool = True
+    zone: str = ""
+    weight: int = Field(1, ge=1, le=100)
+    clock_error_ms: int = Field(2, ge=0, le=1000)
+    """Bound of the kernel clock's error; nothing is dispatched before due + this."""
+    shutdown_s_max: float = Field(20, gt=0, le=600)
+
+    @field_validator("grpc_address", "internal_address", "advertise_grpc", "advertise_internal")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @field_validator("roles")
+    @classmethod
+    def _has_roles(cls, value: tuple[Role, ...]) -> tuple[Role, ...]:
+        if not value:
+            raise ValueError(f"needs at least one of {', '.join(ROLES)}")
+        return tuple(role for role in ROLES if role in value)
+
+    @model_validator(mode="after")
+    def _binds_safely(self) -> NodeSettings:
+        for address in (self.grpc_address, self.internal_address):
+            if not self.allow_insecure_bind and not is_loopback(split_address(address)[0]):
+                raise ValueError(f"{address} is not a loopback address: set node.allow_insecure_bind to serve there")
+        return self
+
+
+class CassandraSettings(Section):
+    """Where the rows are."""
+
+    contact_points: tuple[str, ...] = ("127.0.0.1:9042",)
+    keyspace: Name = "bucketsched"
+    local_datacenter: str = "datacenter1"
+    replication: int = Field(3, ge=1, le=9)
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    request_timeout_ms: int = Field(2_000, ge=100, le=60_000)
+    batch_rows_max: int = Field(20, ge=1, le=200)
+    """Rows in one unlogged batch."""
+    batch_bytes_max: int = Field(40 * 1024, ge=1024, le=1024 * 1024)
+    """Below the server's batch_size_fail_threshold (50 KiB by default)."""
+    batch_delay_ms_max: float = Field(2, ge=0, le=50)
+    """How long a group commit gathers."""
+    batches_in_flight_max: int = Field(64, ge=1, le=1024)
+    rows_waiting_max: int = Field(50_000, ge=100)
+
+    @field_validator("contact_points")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("needs at least one host:port")
+        for item in value:
+            split_address(item)
+        return value
+
+
+class ZooKeeperSettings(Section):
+    """Where ownership is decided."""
+
+    hosts: str = "127.0.0.1:2181"
+    """host:port, separated by commas."""
+    root: str = Field("/bucketsched", pattern=r"^(/[A-Za-z0-9_.-]+)+$")
+    session_timeout_ms: int = Field(2_000, ge=1_000, le=60_000)
+    auth: SecretStr = SecretStr("")
+    """user:password for the digest scheme; empty: none."""
+
+
+class KafkaSettings(Section):
+    """Where tasks go, and the journal."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    """host:port, separated by commas."""
+    replication: int = Field(3, ge=1, le=9)
+    min_insync_replicas: int = Field(2, ge=1, le=9)
+    partitions: int = Field(8, ge=1, le=1_000)
+    """Of a queue's topic, unless the queue says otherwise."""
+    transaction_timeout_ms: int = Field(10_000, ge=1_000, le=60_000)
+    message_bytes_max: int = Field(1_000_000, ge=10_000, le=64 * 1024 * 1024)
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    ca_file: str = ""
+
+    @model_validator(mode="after")
+    def _replicas_suffice(self) -> KafkaSettings:
+        if self.min_insync_replicas > self.replication:
+            raise ValueError("min_insync_replicas must not exceed replication")
+        return self
+
+
+class LimitSettings(Section):
+    """What a task may be. The service refuses more with INVALID_ARGUMENT."""
+
+    payload_bytes_max: int = Field(64 * 1024, ge=0, le=16 * 1024 * 1024)
+    metadata_entries_max: int = Field(32, ge=0, le=1_000)
+    metadata_bytes_max: int = Field(8 * 1024, ge=0, le=256 * 1024)
+    delay_days_max: float = Field(400, gt=0, le=36_500)
+    batch_tasks_max: int = Field(1_000, ge=1, le=10_000)
+    create_timeout_ms: int = Field(10_000, ge=100, le=120_000)
+    """How long a create is tried before it is answered UNAVAILABLE, where the client gives no deadline."""
+
+
+class PollerSettings(Section):
+    """How a lane works."""
+
+    transaction_interval_ms: float = Field(10, ge=0, le=1_000)
+    transaction_tasks_max: int = Field(2_000, ge=1, le=20_000)
+    transaction_bytes_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
+    heap_rows_max: int = Field(100_000, ge=100, le=10_000_000)
+    """Rows of one range in memory."""
+    page_rows_max: int = Field(1_000, ge=10, le=10_000)
+    reads_in_flight_max: int = Field(8, ge=1, le=256)
+    mark_interval_ms: int = Field(1_000, ge=10, le=5_000)
+    checkpoint_interval_ms: int = Field(5_000, ge=100, le=60_000)
+    rescan_interval_ms: int = Field(5_000, ge=100, le=60_000)
+    ageing_ms: int = Field(30_000, ge=0, le=3_600_000)
+    """A task this much later than one of the next higher priority goes before it."""
+
+
+class DeliverSettings(Section):
+    """How worker queues are served."""
+
+    lease_s_default: float = Field(60, ge=1, le=43_200)
+    offers_in_flight_max: int = Field(10_000, ge=1, le=100_000)
+    """Fetched and unacknowledged messages of one queue in one process."""
+
+
+class LogSettings(Section):
+    """Logs go to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["console", "json"] = "console"
+
+
+class Settings(BaseSettings):
+    """All settings of a process of a cluster."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="BUCKETSCHED_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        nested_model_default_partial_update=True,
+    )
+
+    node: NodeSettings = NodeSettings()
+    cassandra: CassandraSettings = CassandraSettings()
+    zookeeper: ZooKeeperSettings = ZooKeeperSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    limits: LimitSettings = LimitSettings()
+    poller: PollerSettings = PollerSettings()
+    deliver: DeliverSettings = DeliverSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first: `load` gives the file as init values and merges the flags itself."""
+        return env_settings, init_settings
+
+
+def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
+    """Reads file and environment, lets flags win, validates. Raises ConfigError with one line."""
+    for name in [n for n in os.environ if n.startswith("BUCKETSCHED_") and n.endswith("_FILE")]:
+        os.environ.setdefault(name.removesuffix("_FILE"), _secret(name))
+    path = path or os.environ.get("BUCKETSCHED_CONFIG")
+    try:
+        settings = Settings(**(_read(path) if path else {}))
+        if not flags:
+            return settings
+        merged = {name: _revealed(getattr(settings, name)) | flags.get(name, {}) for name in Settings.model_fields}
+        return Settings.model_construct(
+            **{
+                name: field.annotation(**merged[name])
+                for name, field in Settings.model_fields.items()
+                if field.annotation
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or error.title.removesuffix("Settings").lower()
+        raise ConfigError(f"setting {where}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _revealed(section: Section) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in type(section).model_fields}
+
+
+def _secret(name: str) -> str:
+    try:
+        return Path(os.environ[name]).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{name}: can't read {os.environ[name]}: {error.strerror}") from error
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"settings file {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"settings file {path}: {error}") from error

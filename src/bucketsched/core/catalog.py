@@ -1,0 +1,61 @@
+"""Namespaces and queues: what tasks belong to and where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from .task import Priority
+
+DEFAULT_NAMESPACE = "default"
+DEFAULT_QUEUE = "default"
+
+
+class QueueKind(StrEnum):
+    """Where a queue's tasks go."""
+
+    KAFKA = "KAFKA"
+    WORKER = "WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A tenant. `namespace_id` (16 bytes, never reused) is what rows carry."""
+
+    name: str
+    namespace_id: bytes
+    created_ms: int
+
+    @property
+    def uuid(self) -> UUID:
+        """The id as a UUID."""
+        return UUID(bytes=self.namespace_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named destination. `topic` is empty in embedded mode."""
+
+    namespace_id: bytes
+    namespace: str
+    name: str
+    kind: QueueKind
+    topic: str = ""
+    partitions: int = 0
+    replication: int = 0
+    priority_topics: bool = False
+    created_ms: int = 0
+
+    def topic_for(self, priority: Priority) -> str:
+        """The topic of a task of this priority."""
+        if not self.priority_topics or priority is Priority.NORMAL:
+            return self.topic
+        return f"{self.topic}.{priority.name.lower()}"
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic of this queue, highest priority first."""
+        if not self.priority_topics:
+            return [self.topic]
+        return [self.topic_for(priority) for priority in Priority]

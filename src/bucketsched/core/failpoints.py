@@ -1,0 +1,44 @@
+"""Named places at which a test may kill the process or fail a call.
+
+Production installs nothing, and `reach` is then one comparison. A test process sets BUCKETSCHED_FAILPOINT, and the
+application installs a hook (`app.install_failpoint`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+NAMES = frozenset(
+    {
+        "dispatch.produced",  # records sent, transaction not yet ended
+        "dispatch.committed",  # transaction ended, nothing marked
+        "dispatch.marked",  # marks stored
+        "takeover.leased",
+        "takeover.checkpoint-read",
+        "takeover.fenced",
+        "takeover.replayed",
+        "takeover.checkpoint-written",
+        "takeover.cleared",
+        "takeover.loaded",
+        "close.read",
+        "close.journaled",
+        "create.stored",  # rows stored, owner not yet told
+        "move.row-written",
+        "plan.computed",  # coordinator: plan computed, not yet written
+    }
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def install(hook: Callable[[str], None] | None) -> None:
+    """Calls `hook` with the name of every failpoint that is reached; None removes it."""
+    global _hook
+    _hook = hook
+
+
+def reach(name: str) -> None:
+    """Marks a place in the code that a test may want to stop at."""
+    if _hook is not None:
+        assert name in NAMES, name
+        _hook(name)

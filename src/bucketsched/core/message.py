@@ -1,0 +1,108 @@
+"""What is handed on: CloudEvents 1.0 in Kafka's binary content mode (headers `ce_*` and content-type).
+
+The same headers travel through Kafka and through the embedded outbox, so delivery reads one form. CloudEvents allows
+only lower-case letters and digits in attribute names, so a task's metadata has headers of its own: `bs-meta-<key>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from . import task_id as ids
+from .catalog import Queue
+from .task import Priority, TaskRow
+
+Headers = list[tuple[str, bytes]]
+METADATA_PREFIX = "bs-meta-"
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+
+
+@dataclass(slots=True)
+class Message:
+    """One record for one queue. `topic` is empty in embedded mode; `key` None: any partition."""
+
+    ref: bytes
+    queue: Queue
+    topic: str
+    key: bytes | None
+    headers: Headers
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, about."""
+        return len(self.value) + sum(len(k) + len(v) + 4 for k, v in self.headers) + 64
+
+
+@dataclass(slots=True)
+class TaskEvent:
+    """A message read back by whoever delivers it. `due_ms` is the due time that was asked for."""
+
+    task_id: str
+    namespace: str
+    queue: str
+    type: str
+    payload: bytes
+    metadata: dict[str, str]
+    content_type: str
+    priority: Priority
+    generation: int
+    attempt: int
+    epoch: int
+    due_ms: int
+    dispatched_ms: int
+
+
+def rfc3339(ms: int) -> str:
+    """An instant with milliseconds, UTC."""
+    seconds, rest = divmod(ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+
+
+def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int) -> Message:
+    """The message that dispatches `row`."""
+    body = row.body
+    task_id = ids.text(row.task_id)
+    headers: Headers = [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", f"{task_id}/{row.generation}/{row.attempt}".encode()),
+        ("ce_source", f"/bucketsched/{body.namespace}/{body.queue}".encode()),
+        ("ce_type", body.type.encode()),
+        ("ce_time", rfc3339(dispatched_ms).encode()),
+        ("ce_taskid", task_id.encode()),
+        ("ce_generation", b"%d" % row.generation),
+        ("ce_attempt", b"%d" % row.attempt),
+        ("ce_epoch", b"%d" % epoch),
+        ("ce_due", b"%d" % body.nominal_due_ms),
+        ("ce_dispatched", b"%d" % dispatched_ms),
+        ("ce_priority", b"%d" % body.priority),
+        ("ce_namespace", body.namespace.encode()),
+        ("ce_queue", body.queue.encode()),
+        ("content-type", (body.content_type or DEFAULT_CONTENT_TYPE).encode()),
+    ]
+    headers += [(METADATA_PREFIX + key, value.encode()) for key, value in body.metadata.items()]
+    return Message(row.ref, queue, queue.topic_for(body.priority), None, headers, body.payload)
+
+
+def from_headers(headers: Iterable[tuple[str, bytes]], value: bytes) -> TaskEvent:
+    """Reverse of `to_message`. Raises KeyError or ValueError where the headers are not bucketsched's."""
+    plain = {name: raw.decode() for name, raw in headers}
+    namespace, queue = plain["ce_namespace"], plain["ce_queue"]
+    metadata = {k.removeprefix(METADATA_PREFIX): v for k, v in plain.items() if k.startswith(METADATA_PREFIX)}
+    return TaskEvent(
+        task_id=plain["ce_taskid"],
+        namespace=namespace,
+        queue=queue,
+        type=plain["ce_type"],
+        payload=value,
+        metadata=metadata,
+        content_type=plain["content-type"],
+        priority=Priority(int(plain["ce_priority"])),
+        generation=int(plain["ce_generation"]),
+        attempt=int(plain["ce_attempt"]),
+        epoch=int(plain["ce_epoch"]),
+        due_ms=int(plain["ce_due"]),
+        dispatched_ms=int(plain["ce_dispatched"]),
+    )

@@ -1,0 +1,418 @@
+"""The seams: what the core logic needs from the world, as Protocols.
+
+Every adapter of a port passes the port's conformance suite (tests/conformance). Errors that cross a port are
+`bucketsched.core.errors`, never a vendor's: NotWritten, OwnershipLost, OutcomeUnknown, Unavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from .core.catalog import Namespace, Queue
+from .core.checkpoint import Checkpoint
+from .core.cluster import ClusterConstants
+from .core.errors import NotWritten, OutcomeUnknown
+from .core.message import Headers, Message
+from .core.task import Mark, StoredTask, TaskRow
+
+# ---------------------------------------------------------------- time
+
+
+class Clock(Protocol):
+    """The only reader of time. The kernel's clock is off by at most an error bound epsilon."""
+
+    def now_ms(self) -> int:
+        """Best estimate, rounded down."""
+        ...
+
+    def earliest_ms(self) -> int:
+        """Certainly not earlier than this: now - epsilon, rounded down. A task may go when this reaches its due."""
+        ...
+
+    def latest_ms(self) -> int:
+        """It is certainly not later than this: now + epsilon, rounded up."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds, for durations and deadlines."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """May return a little early or late: check the clock again."""
+        ...
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(slots=True)
+class Page:
+    """Rows of one partition in clustering order. `complete`: the read reached `until_ms` or the partition's end."""
+
+    tasks: list[StoredTask]
+    complete: bool
+
+
+class TaskStore(Protocol):
+    """Task rows, keyed by (bucket, shard), in due order within a partition."""
+
+    async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
+        """Writes rows durably, grouped with other callers' rows; one answer a row, None = stored. Idempotent.
+
+        Never writes facts: a row that exists keeps its facts. The row expires at due + retention.
+        """
+        ...
+
+    async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
+        """The row at this place, or None (also where only facts are stored, without a body). Raises Unavailable."""
+        ...
+
+    async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
+        """Rows with due < `until_ms` strictly behind the packed ref `after` in clustering order, at most `limit`.
+
+        Sees every insert and mark that was answered before the read began. Settled rows are included. Rows whose
+        body can't be decoded come with `facts.failed_reason` empty and body type "" (see encoding.UNDECODABLE).
+        Raises Unavailable.
+        """
+        ...
+
+    async def pending_refs(self, bucket: int, shards: Sequence[int], from_ms: int, until_ms: int) -> list[bytes]:
+        """Packed refs of the rows with from <= due < until that have a body and no fact. Raises Unavailable."""
+        ...
+
+    async def mark(self, marks: Sequence[Mark]) -> None:
+        """Adds facts durably. All or an error; idempotent, so it is simply repeated. Raises Unavailable."""
+        ...
+
+
+class CheckpointStore(Protocol):
+    """One checkpoint per range, ordered by (epoch, sequence) whatever the order of arrival."""
+
+    async def load(self, range_id: int) -> Checkpoint | None:
+        """The checkpoint of highest order. Raises Unavailable."""
+        ...
+
+    async def save(self, range_id: int, checkpoint: Checkpoint) -> None:
+        """Writes durably; without effect where a higher order is stored. Raises Unavailable (then unknown)."""
+        ...
+
+
+class Catalog(Protocol):
+    """Cluster constants, namespaces and queues. Reads raise Unavailable."""
+
+    async def constants(self) -> ClusterConstants | None:
+        """None: nobody has migrated this store yet."""
+        ...
+
+    async def get_namespace(self, name: str) -> Namespace | None: ...
+
+    async def list_namespaces(self) -> list[Namespace]: ...
+
+    async def create_namespace(self, namespace: Namespace) -> Namespace:
+        """What is stored afterwards under this name: the given one, or the one that was there before."""
+        ...
+
+    async def get_queue(self, namespace_id: bytes, name: str) -> Queue | None: ...
+
+    async def list_queues(self, namespace_id: bytes, after: str, limit: int) -> list[Queue]:
+        """By name, strictly after `after`."""
+        ...
+
+    async def create_queue(self, queue: Queue) -> Queue:
+        """What is stored afterwards under this name: the given one, or the one that was there before."""
+        ...
+
+
+# ---------------------------------------------------------------- the journal of a lane
+
+
+@dataclass(slots=True)
+class JournalEntry:
+    """A committed record and its place."""
+
+    offset: int
+    value: bytes
+
+
+class CommitRefused(Exception):
+    """Nothing was committed and the stream is sound. `culprits`: indices of messages that can never be sent, and why.
+
+    Empty: a passing trouble; the same batch may be committed later.
+    """
+
+    def __init__(self, reason: str, culprits: dict[int, str] | None = None) -> None:
+        super().__init__(reason)
+        self.culprits = culprits or {}
+
+
+class Journal(Protocol):
+    """The stream of one lane: its transactions, and everybody's committed records.
+
+    Exactly one process may write it: whoever called `init` last. One commit at a time.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of the whole journal (all lanes), as a checkpoint keeps it."""
+        ...
+
+    @property
+    def lane(self) -> int: ...
+
+    async def init(self) -> None:
+        """Takes the lane's stream: aborts its open transaction and fences whoever wrote before. Raises Unavailable."""
+        ...
+
+    async def commit(self, messages: Sequence[Message], record: bytes) -> int:
+        """Commits the messages and the journal record in one transaction; the offset of the record.
+
+        Raises CommitRefused (nothing committed; carry on), OwnershipLost (fenced, or looks like it: `init`, validate,
+        and read the journal before anything else) or OutcomeUnknown (likewise).
+        """
+        ...
+
+    async def fence(self, lane: int) -> None:
+        """Aborts the open transaction of another lane and fences its writer. Raises Unavailable."""
+        ...
+
+    async def start(self, lane: int) -> int:
+        """The first offset that trimming has left. Raises Unavailable."""
+        ...
+
+    async def end(self, lane: int) -> int:
+        """An offset behind every record committed so far. Raises Unavailable."""
+        ...
+
+    def read(self, lane: int, start: int) -> AsyncIterator[list[JournalEntry]]:
+        """Committed records from `start` to the end as it stands at the call. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Aborts what is open and lets go, within a bounded time."""
+        ...
+
+
+# ---------------------------------------------------------------- ownership
+
+
+@dataclass(slots=True)
+class Lease:
+    """The ownership of one range by one lane. `predecessors`: lanes that may still write for it, to be fenced."""
+
+    range_id: int
+    epoch: int
+    predecessors: tuple[int, ...]
+
+
+class LeaseHeld(Exception):
+    """Somebody else's lease on the range stands."""
+
+
+class Leases(Protocol):
+    """The leases of one joined lane. Ownership is proved by versioned writes only.
+
+    Raises Unavailable where the service can't be reached, OwnershipLost where session or slot are gone.
+    """
+
+    async def acquire(self, range_id: int) -> Lease:
+        """Takes the range: epoch + 1, the former lane appended to the predecessors unless it released.
+
+        Raises LeaseHeld.
+        """
+        ...
+
+    async def clear_predecessors(self, lease: Lease) -> None:
+        """Versioned. Raises OwnershipLost where the lease no longer stands."""
+        ...
+
+    async def validate(self, leases: Sequence[Lease]) -> set[int]:
+        """Proves slot and leases by versioned writes; the ranges that still are ours.
+
+        Raises OwnershipLost where slot or session are gone.
+        """
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Versioned: marks the range as cleanly released and drops the lease. Raises OwnershipLost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the cluster. `lane` -1: it has no poller. Addresses are host:port, "" where a role is missing."""
+
+    member_id: str
+    roles: tuple[str, ...]
+    lane: int = -1
+    internal_address: str = ""
+    worker_address: str = ""
+    weight: int = 1
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which lane shall own which range; written as a whole. `version` is the store's, for the next write."""
+
+    version: int
+    assignment: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """What the lease service knows of a range. `held`: a living lease stands."""
+
+    range_id: int
+    epoch: int
+    lane: int
+    held: bool
+    released: bool
+    predecessors: tuple[int, ...]
+
+
+class Membership(Protocol):
+    """One process's place in the cluster, and its view of the others, cached by watches.
+
+    Reads answer from the cache when the service can't be reached.
+    """
+
+    async def join(self, member: Member, wants_lane: bool) -> Member:
+        """Announces the member; with `wants_lane` it gets the lowest free slot. Raises Unavailable."""
+        ...
+
+    def members(self) -> list[Member]: ...
+
+    def plan(self) -> Plan: ...
+
+    def owner_of(self, range_id: int) -> Member | None:
+        """The member whose lane holds the lease of the range, as far as is known."""
+        ...
+
+    async def changed(self) -> None:
+        """Returns after members, plan or leases changed since the last call (at once if they did meanwhile)."""
+        ...
+
+    def session_lost(self) -> bool:
+        """True once this member's session is known to be over: its slot and leases are gone. Join anew."""
+        ...
+
+    async def leave(self) -> None: ...
+
+
+class PlanStore(Protocol):
+    """Election and plan, for coordinators."""
+
+    async def campaign(self) -> None:
+        """Returns when this process is the elected coordinator. Raises Unavailable."""
+        ...
+
+    async def read(self) -> tuple[Plan, list[Member], list[RangeStatus]]:
+        """Everything that a plan is made from. Raises Unavailable."""
+        ...
+
+    async def write(self, plan: Plan) -> Plan:
+        """Replaces the plan if its version is `plan.version` and this process still is elected.
+
+        Raises OwnershipLost.
+        """
+        ...
+
+    async def resign(self) -> None: ...
+
+
+# ---------------------------------------------------------------- from api to owner
+
+
+class HintAnswer(Enum):
+    """What an owner says to a hint or an admission."""
+
+    TAKEN = "taken"
+    NOT_OWNER = "not owner"
+    NOT_READY = "not ready"
+    NO_ROW = "no row"
+
+
+class CancelResult(Enum):
+    """What became of a cancel."""
+
+    CANCELLED = "cancelled"
+    ALREADY_DISPATCHED = "already dispatched"
+    ALREADY_CANCELLED = "already cancelled"
+    ALREADY_FAILED = "already failed"
+    NOT_FOUND = "not found"
+
+
+class Owners(Protocol):
+    """The owners of all ranges, wherever they are. Every call raises Unavailable where no owner can be reached."""
+
+    async def hint(self, rows: Sequence[TaskRow]) -> list[HintAnswer | None]:
+        """Tells the owners that these rows were written; one answer a row, None: not reached. Never raises."""
+        ...
+
+    async def admit(self, row: TaskRow) -> HintAnswer:
+        """Asks the owner to make sure that this stored row, whose bucket is over, is dispatched."""
+        ...
+
+    async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult: ...
+
+
+class RangeOwner(Protocol):
+    """A poller seen from the internal API: the same questions, answered for its own ranges only."""
+
+    async def hint(self, rows: Sequence[TaskRow]) -> list[HintAnswer]: ...
+
+    async def admit(self, row: TaskRow) -> HintAnswer: ...
+
+    async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
+        """A HintAnswer where this process does not own the range, or is not ready."""
+        ...
+
+
+# ---------------------------------------------------------------- queues' destinations and deliveries
+
+
+class Topics(Protocol):
+    """Makes the topics of queues."""
+
+    async def ensure(self, queue: Queue) -> Queue:
+        """Creates the queue's topics where missing; the queue with what it got filled in.
+
+        Raises InvalidArgument where a setting is not possible, Unavailable.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A dispatched message to be handed to a worker. `token` names it within its subscription."""
+
+    token: int
+    headers: Headers
+    value: bytes
+
+
+class Subscription(Protocol):
+    """The undelivered messages of one worker queue, for one process."""
+
+    async def fetch(self, limit: int) -> list[Delivery]:
+        """Waits for messages that were not fetched yet, oldest first; 1 to `limit`. Raises Unavailable."""
+        ...
+
+    async def ack(self, tokens: Sequence[int]) -> None:
+        """These are done: durable on return; they won't come again. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """What was fetched and not acknowledged will come again, here or elsewhere."""
+        ...
+
+
+class Deliveries(Protocol):
+    """Where deliver processes get messages from."""
+
+    async def subscribe(self, queue: Queue) -> Subscription:
+        """Raises Unavailable."""
+        ...
