@@ -97,7 +97,7 @@ Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
 
 @_typing.final
 class WorkerHello(_message.Message):
-    """Says who attaches and for what."""
+    """Says who attaches and for what. A later hello on the same stream changes max_in_flight and lease, nothing else."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -111,7 +111,7 @@ class WorkerHello(_message.Message):
     worker_id: _builtins.str
     """For logs; any name."""
     max_in_flight: _builtins.int
-    """How many offers may be open at once: 1 to 10,000."""
+    """How many offers may be open at once: 1 to 10,000. In a later hello also 0: the worker is leaving, offer nothing more."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
         """How long an offer is leased before it is offered again. Unset: 60 s; 1 s to 12 h."""
