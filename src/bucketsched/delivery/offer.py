@@ -1,0 +1,70 @@
+"""What is offered to workers, and what a process remembers about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.message import TaskEvent
+
+if TYPE_CHECKING:
+    from .attachment import Attachment
+
+_COUNT_BITS = 16
+_COUNT_MAX = (1 << _COUNT_BITS) - 1
+NUMBER_MAX = (1 << (63 - _COUNT_BITS)) - 1
+"""Highest number of a held message; lease ids then are positive and below 2^63."""
+
+
+class AttemptKey(NamedTuple):
+    """Names one attempt within a queue."""
+
+    task_id: str
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One attempt, leased to one worker until `expires_ms`."""
+
+    lease_id: int
+    expires_ms: int
+    offer_count: int
+    event: TaskEvent
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A fetched message that no worker has acknowledged: leased (`worker` set), ready, or waiting out a delay.
+
+    `number` orders by age and is unique in the process. `tokens`: what to acknowledge to the subscription; usually one,
+    none once the subscription is gone. `stamp` changes with every change of state, so that timers set for an earlier
+    one are recognised.
+    """
+
+    number: int
+    tokens: list[int]
+    event: TaskEvent
+    offer_count: int = 0
+    stamp: int = 0
+    worker: Attachment | None = None
+
+    @property
+    def lease_id(self) -> int:
+        """The id of the latest lease: the message's number, and the how-manieth offer of it this is."""
+        return (self.number << _COUNT_BITS) | min(self.offer_count, _COUNT_MAX)
+
+    @property
+    def key(self) -> AttemptKey:
+        """Names the attempt, whatever subscription it came from."""
+        return AttemptKey(self.event.task_id, self.event.generation, self.event.attempt)
+
+    def had_lease(self, lease_id: int) -> bool:
+        """True for the id of a lease that was given on this message, standing or ended."""
+        return (self.number << _COUNT_BITS) < lease_id <= self.lease_id
+
+
+def number_of(lease_id: int) -> int:
+    """The number of the held message that a lease id speaks of."""
+    return lease_id >> _COUNT_BITS
