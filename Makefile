@@ -1,0 +1,83 @@
+# `make help` lists the targets. Only python 3.11+ (with its venv module) is needed; the real servers want Java 17+ and Maven.
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
+	bench-quick mutants format clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+install: $(INSTALLED) ## the package and its tools into .venv, once
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "needs Python 3.11 or later as $(PYTHON) (or: make PYTHON=/path/to/python3.11)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "Python's venv module is missing: apt-get install python3-venv (Debian, Ubuntu)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+check: lint types layers protos unit ## everything that needs no servers (under a minute)
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --quiet --check . || { $(BIN)/ruff format --check .; exit 1; }
+
+types: install
+	@$(BIN)/mypy
+	@$(BIN)/mypy -p tools.stack
+
+layers: install
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+protos: install
+	@$(BIN)/buf lint
+	@$(BIN)/python tools/generate_stubs.py --check
+
+unit: install
+	@$(BIN)/python -m pytest tests -q -m "not stack"
+
+test: check ## check, then the tests against real servers; leaves nothing running
+	@$(BIN)/python -m tools.stack jars
+	@$(BIN)/python -m pytest tests -q -m stack
+
+stack-up: ## Cassandra, Kafka and ZooKeeper on loopback ports; prints the settings file that reaches them
+	@$(PYTHON) -m tools.stack up
+
+stack-down: ## stops them; their data stays
+	@$(PYTHON) -m tools.stack down
+
+stack-status: ## what runs
+	@$(PYTHON) -m tools.stack status
+
+stubs: install ## src/bucketsched/stubs from proto/
+	@$(BIN)/python tools/generate_stubs.py
+
+demo: install ## the embedded scheduler at work, no servers needed
+	@$(BIN)/python -m bench.demo
+
+demo-cluster: install ## a small cluster at work on real servers, killed and taken over
+	@$(BIN)/python -m tools.stack run $(BIN)/python -m bench.demo_cluster
+
+bench-quick: install ## a short measurement against real servers
+	@$(BIN)/python -m tools.stack run $(BIN)/python -m bench.quick
+
+mutants: install ## whether the tests notice a guard that is removed
+	@$(BIN)/python -m tests.mutants
+
+format: install ## puts the code in the house's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean: stack-down ## removes what was made here: .venv, .stack, caches
+	@rm -rf $(VENV) .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,88 @@
+"""Cassandra 5.0, one node."""
+
+from __future__ import annotations
+
+from ..jars import Java
+from ..probes import cassandra_answers
+from ..server import Server
+
+CONFIG = """\
+cluster_name: bucketsched
+num_tokens: 4
+auto_bootstrap: false
+partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+endpoint_snitch: SimpleSnitch
+seed_provider:
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters:
+      - seeds: "127.0.0.1:{storage}"
+listen_address: 127.0.0.1
+storage_port: {storage}
+rpc_address: 127.0.0.1
+native_transport_port: {native}
+# Acknowledged means on the disk: writes of 2 ms share one fsync. Each waits for it on a thread of its own.
+commitlog_sync: group
+commitlog_sync_group_window: 2ms
+concurrent_writes: 128
+commitlog_total_space: 512MiB
+commitlog_segment_size: 16MiB
+memtable_heap_space: 192MiB
+memtable_offheap_space: 192MiB
+paxos_variant: v2
+batch_size_warn_threshold: 64KiB
+batch_size_fail_threshold: 64KiB
+unlogged_batch_across_partitions_warn_threshold: 1000
+auto_snapshot: false
+hinted_handoff_enabled: false
+"""
+LOGBACK = """\
+<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{ISO8601} %-5level [%thread] %logger{20} - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="out"/></root>
+</configuration>
+"""
+EXPORTS = """
+java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.base/java.lang.ref
+java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server
+java.sql/java.sql jdk.unsupported/sun.misc jdk.compiler/com.sun.tools.javac.file
+"""
+OPENS = """
+java.base/java.lang.module java.base/jdk.internal.loader java.base/jdk.internal.ref java.base/jdk.internal.reflect
+java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar java.base/sun.nio.ch
+java.base/java.io java.base/java.lang java.base/java.lang.reflect java.base/java.util java.base/java.util.concurrent
+java.base/java.util.concurrent.atomic java.base/java.nio java.base/java.net
+jdk.management/com.sun.management.internal
+"""
+SECURITY_MANAGER_GONE = 18
+"""From this Java on, Cassandra's use of a security manager has to be allowed by name."""
+
+
+class Cassandra(Server):
+    """Where the rows are. Durable as in production (commit log synced before an answer), but it starts at once."""
+
+    name = "cassandra"
+    port_names = ("cassandra", "cassandra_storage")
+
+    def answers(self) -> bool:
+        return cassandra_answers(self.port)
+
+    def configure(self, java: Java) -> list[str]:
+        ports = {"native": self.port, "storage": self.ports["cassandra_storage"]}
+        config = self.write("cassandra.yaml", CONFIG.format(**ports))
+        logback = self.write("logback.xml", LOGBACK)
+        jars = self.jars.of(self.name)
+        agent = next(jars.glob("jamm-*.jar"))
+        newer = ["-Djava.security.manager=allow"] if java.version >= SECURITY_MANAGER_GONE else []
+        return [
+            "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=50", "-XX:+ExitOnOutOfMemoryError", "-Xss512k",
+            f"-javaagent:{agent}", "-Djdk.attach.allowAttachSelf=true", *newer,
+            *(word for item in EXPORTS.split() for word in ("--add-exports", f"{item}=ALL-UNNAMED")),
+            *(word for item in OPENS.split() for word in ("--add-opens", f"{item}=ALL-UNNAMED")),
+            "-Djava.net.preferIPv4Stack=true", "-Dio.netty.tryReflectionSetAccessible=true",
+            f"-Dcassandra.config={config.as_uri()}", f"-Dcassandra.storagedir={self.folder / 'data'}",
+            f"-Dcassandra.logdir={self.log.parent}", f"-Dlogback.configurationFile={logback}",
+            "-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=100",
+            "-cp", self.class_path(), "org.apache.cassandra.service.CassandraDaemon",
+        ]  # fmt: skip
