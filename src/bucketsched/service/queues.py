@@ -1,0 +1,153 @@
+"""Creating and showing queues. A queue's topics are made before its row, so that no task is sent into the void."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
+from ..core.errors import AlreadyExists, InvalidArgument
+from ..core.validation import PARTITIONS_MAX, REPLICATION_MAX, check_name, check_range, check_topic
+from ..ports import Catalog, Clock, Topics
+from .directory import Directory
+
+PAGE_DEFAULT = 100
+PAGE_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewQueue:
+    """A queue as it was asked for. Empty `topic`: a name is made; 0 partitions, replication: the server's default."""
+
+    name: str
+    kind: QueueKind
+    namespace: str = DEFAULT_NAMESPACE
+    topic: str = ""
+    partitions: int = 0
+    replication: int = 0
+    priority_topics: bool = False
+
+
+class QueueService:
+    """The use cases of queues. Without `topics` (embedded mode) there are worker queues only."""
+
+    def __init__(
+        self, catalog: Catalog, directory: Directory, topics: Topics | None, clock: Clock, cluster_id: UUID
+    ) -> None:
+        self._catalog = catalog
+        self._directory = directory
+        self._topics = topics
+        self._clock = clock
+        self._cluster_id = cluster_id
+
+    async def create(self, new: NewQueue) -> Queue:
+        """The queue as it is stored. One of the same name and settings is returned as it is.
+
+        Raises InvalidArgument, NotFound (namespace), AlreadyExists (other settings) or Unavailable.
+        """
+        _check(new)
+        namespace = await self._directory.namespace(new.namespace)
+        wanted = self._wanted(new, namespace)
+        stored = await self._catalog.get_queue(namespace.namespace_id, new.name)
+        if stored is None:
+            stored = await self._catalog.create_queue(await self._with_topics(wanted))
+        _check_same(wanted, stored)
+        return stored
+
+    async def get(self, namespace: str, name: str) -> Queue:
+        """Raises InvalidArgument, NotFound or Unavailable."""
+        check_name(namespace, "namespace")
+        check_name(name, "name")
+        return await self._directory.queue(namespace, name)
+
+    async def list(self, namespace: str, after: str = "", limit: int = 0) -> tuple[list[Queue], str]:
+        """A page of queues by name behind `after`, and where the next one begins ("": there is none)."""
+        check_name(namespace, "namespace")
+        check_range(limit, 0, PAGE_MAX, "page_size")
+        if after:
+            check_name(after, "page_token")
+        limit = limit or PAGE_DEFAULT
+        namespace_id = (await self._directory.namespace(namespace)).namespace_id
+        queues = await self._catalog.list_queues(namespace_id, after, limit)
+        return queues, queues[-1].name if len(queues) == limit else ""
+
+    def _wanted(self, new: NewQueue, namespace: Namespace) -> Queue:
+        queue = Queue(
+            namespace.namespace_id,
+            new.namespace,
+            new.name,
+            new.kind,
+            priority_topics=new.priority_topics,
+            created_ms=self._clock.now_ms(),
+        )
+        if self._topics is None:
+            _check_embedded(new)
+            return queue
+        topic = new.topic or _topic_name(new, self._cluster_id)
+        return replace(queue, topic=topic, partitions=new.partitions, replication=new.replication)
+
+    async def _with_topics(self, queue: Queue) -> Queue:
+        if self._topics is None:
+            return queue
+        await self._check_topics_are_free(queue)
+        return await self._topics.ensure(queue)
+
+    async def _check_topics_are_free(self, queue: Queue) -> None:
+        """Refuses topics that another queue got by default: a.b + c and a + b.c would share one."""
+        for namespace_name, name in sorted({pair for topic in queue.topics for pair in _default_owners(topic)}):
+            namespace = await self._catalog.get_namespace(namespace_name)
+            other = namespace and await self._catalog.get_queue(namespace.namespace_id, name)
+            if not other or (namespace_name, name) == (queue.namespace, queue.name):
+                continue
+            if not set(other.topics).isdisjoint(queue.topics):
+                raise AlreadyExists("topic", f"is that of queue {name!r} in namespace {namespace_name!r}")
+
+
+def _check(new: NewQueue) -> None:
+    check_name(new.namespace, "namespace")
+    check_name(new.name, "name")
+    check_range(new.partitions, 0, PARTITIONS_MAX, "partitions")
+    check_range(new.replication, 0, REPLICATION_MAX, "replication")
+    if new.topic and new.kind is QueueKind.WORKER:
+        raise InvalidArgument("topic", "is chosen by the server for worker queues")
+    if new.topic:
+        check_topic(new.topic)
+
+
+def _check_embedded(new: NewQueue) -> None:
+    if new.kind is QueueKind.KAFKA:
+        raise InvalidArgument("kind", "must be WORKER: Kafka queues need cluster mode")
+    for value, field in ((new.partitions, "partitions"), (new.replication, "replication")):
+        if value:
+            raise InvalidArgument(field, "must be 0: there are no topics in embedded mode")
+
+
+def _topic_name(new: NewQueue, cluster_id: UUID) -> str:
+    """The documented one for Kafka queues; for worker queues one that is unique, also to this cluster."""
+    if new.kind is QueueKind.KAFKA:
+        return f"{new.namespace}.{new.name}"
+    digest = hashlib.blake2b(f"{new.namespace}/{new.name}".encode(), digest_size=8).hexdigest()
+    return f"bucketsched-{cluster_id}-worker-{new.namespace[:40]}.{new.name[:40]}-{digest}"
+
+
+def _default_owners(topic: str) -> Iterator[tuple[str, str]]:
+    """The queues that would have this topic by default, as their own or as that of a priority."""
+    for name in {topic, topic.removesuffix(".high"), topic.removesuffix(".low")}:
+        for at, character in enumerate(name):
+            if character == ".":
+                yield name[:at], name[at + 1 :]
+
+
+def _check_same(wanted: Queue, stored: Queue) -> None:
+    """What was not asked for explicitly may be as it is."""
+    for field, asked, has in (
+        ("kind", wanted.kind, stored.kind),
+        ("topic", wanted.topic, stored.topic),
+        ("partitions", wanted.partitions or stored.partitions, stored.partitions),
+        ("replication", wanted.replication or stored.replication, stored.replication),
+        ("priority_topics", wanted.priority_topics, stored.priority_topics),
+    ):
+        if asked != has:
+            raise AlreadyExists(field, f"queue {stored.name!r} exists with {has}, not {asked}")

@@ -1,0 +1,311 @@
+"""Creating, reading and cancelling tasks.
+
+The way of a create: validate, resolve the queue, store (retried with the same id while the outcome is not known), then
+acknowledge. A task may be acknowledged once its dispatch is certain, which depends on how late it has become:
+
+    due far ahead                         the owner loads its bucket in time: at once
+    due within what the owner has loaded  hint; the answer is waited for a moment, and the rescan finds it besides
+    due 20 s ago                          the rescan may have passed it: only with the owner's answer
+    bucket over for a while               the bucket may be closed: only after the owner admitted it
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import SystemRandom
+
+from ..core import failpoints
+from ..core import task_id as ids
+from ..core.catalog import Queue
+from ..core.cluster import ClusterConstants
+from ..core.errors import (
+    InvalidArgument,
+    NotFound,
+    NotWritten,
+    OutcomeUnknown,
+    RequestError,
+    Unavailable,
+)
+from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms
+from ..core.validation import Limits, NewTask, Placement, check_name, validate
+from ..ports import CancelResult, Clock, HintAnswer, Owners, TaskStore
+from .directory import Directory
+from .hints import HintBatch, Hints
+
+HINT_WAIT_S = 0.05
+"""How long a create waits for its hints where it need not."""
+HINT_MARGIN_MS = 5_000
+"""An owner's loading edge is not exactly this process's now + horizon."""
+UNANSWERED_UNTIL_MS = 20_000
+"""A task may be acknowledged without its hint's answer before due + this: the rescan still covers it (30 s)."""
+ADMIT_AFTER_MS = 60_000
+"""A create this long after its bucket's end (or half the grace, if that is less) is for the owner to admit."""
+PAUSE_S_MIN = 0.02
+PAUSE_S_MAX = 0.5
+ADMITS_IN_FLIGHT_MAX = 32
+DEADLINE_S_MAX = 120.0
+HOPS_MAX = 8
+"""Moves that a look-up follows."""
+
+Entropy = Callable[[int], int]
+_SYSTEM_ENTROPY: Entropy = SystemRandom().getrandbits
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A task that was accepted. `due_ms` is the due time asked for."""
+
+    task_id: bytes
+    due_ms: int
+
+
+@dataclass(slots=True)
+class CreateUnavailable(Unavailable):
+    """The task may or may not have been stored: send it again under this id, and it is the same task."""
+
+    task_id: bytes
+
+    def __str__(self) -> str:
+        return f"not confirmed in time; send it again as task_id {ids.text(self.task_id)}"
+
+
+CreateResult = Created | RequestError | Unavailable
+
+
+class TaskService:
+    """The use cases of tasks. `entropy(bits)` gives that many random bits."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        directory: Directory,
+        owners: Owners,
+        clock: Clock,
+        constants: ClusterConstants,
+        limits: Limits,
+        entropy: Entropy = _SYSTEM_ENTROPY,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._owners = owners
+        self._clock = clock
+        self._constants = constants
+        self._limits = limits
+        self._entropy = entropy
+        self._hints = Hints(owners, clock)
+        self._admits = asyncio.Semaphore(ADMITS_IN_FLIGHT_MAX)
+        self._admit_after_ms = min(ADMIT_AFTER_MS, constants.grace_ms // 2)
+
+    async def close(self) -> None:
+        """Stops what goes on behind answered creates."""
+        await self._hints.close()
+
+    # ------------------------------------------------------------ create
+
+    async def create_many(self, tasks: Sequence[NewTask], timeout_s: float | None = None) -> list[CreateResult]:
+        """One result a task, in their order. Raises InvalidArgument where there are too many tasks."""
+        if len(tasks) > self._limits.batch_tasks_max:
+            raise InvalidArgument("requests", f"must be at most {self._limits.batch_tasks_max}, are {len(tasks)}")
+        if timeout_s is None:
+            timeout_s = self._limits.create_timeout_ms / 1000
+        deadline = self._clock.monotonic() + min(timeout_s, DEADLINE_S_MAX)
+        results: list[CreateResult | TaskRow] = list(await self._rows(tasks))
+        rows = list({row.ref: row for row in results if isinstance(row, TaskRow)}.values())
+        unconfirmed = await self._write(rows, deadline)
+        return [_result(item, unconfirmed) if isinstance(item, TaskRow) else item for item in results]
+
+    async def _rows(self, tasks: Sequence[NewTask]) -> list[TaskRow | RequestError | Unavailable]:
+        """The row of each task, or why there is none."""
+        now_ms = self._clock.now_ms()
+        placed = [self._placed(task, now_ms) for task in tasks]
+        names = {(t.namespace, t.queue) for t, p in zip(tasks, placed, strict=True) if not isinstance(p, RequestError)}
+        queues = {name: await self._queue(*name) for name in sorted(names)}
+        taken: dict[tuple[bytes, bytes], TaskBody] = {}
+        rows: list[TaskRow | RequestError | Unavailable] = []
+        for task, place in zip(tasks, placed, strict=True):
+            if isinstance(place, RequestError):
+                rows.append(place)
+                continue
+            queue = queues[task.namespace, task.queue]
+            if isinstance(queue, Queue):
+                rows.append(_unless_taken(self._row(task, place, queue.namespace_id, now_ms), taken))
+            else:
+                rows.append(queue)
+        return rows
+
+    def _placed(self, task: NewTask, now_ms: int) -> Placement | RequestError:
+        try:
+            return validate(task, self._limits, now_ms, self._constants.shards, self._constants.retention_ms)
+        except RequestError as error:
+            return error
+
+    async def _queue(self, namespace: str, name: str) -> Queue | RequestError | Unavailable:
+        try:
+            return await self._directory.queue(namespace, name)
+        except (RequestError, Unavailable) as error:
+            return error
+
+    def _row(self, task: NewTask, place: Placement, namespace_id: bytes, now_ms: int) -> TaskRow:
+        raw = place.task_id
+        if raw is None:
+            bits = self._entropy(ids.RANDOM_BITS + 12)
+            raw = ids.mint(place.due_ms, (bits >> ids.RANDOM_BITS) % self._constants.shards, bits)
+        body = TaskBody(
+            task.namespace,
+            task.queue,
+            task.type,
+            task.payload,
+            task.metadata,
+            task.priority,
+            place.nominal_due_ms,
+            now_ms,
+            task.content_type,
+        )
+        return TaskRow(place.due_ms, namespace_id, raw, body)
+
+    async def _write(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
+        """Stores the rows and makes sure of their dispatch; the refs of those that could not be confirmed in time."""
+        unconfirmed = await self._insert(rows, deadline)
+        failpoints.reach("create.stored")
+        stored = [row for row in rows if row.ref not in unconfirmed]
+        return unconfirmed | await self._assure(stored, deadline)
+
+    async def _insert(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
+        """Stores the rows, again and again until the deadline; the refs of those not known to be stored."""
+        remaining, pause_s = list(rows), PAUSE_S_MIN
+        while remaining:
+            remaining = await self._insert_once(remaining, deadline)
+            if not remaining or not await self._pause(pause_s, deadline):
+                break
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        return {row.ref for row in remaining}
+
+    async def _insert_once(self, rows: list[TaskRow], deadline: float) -> list[TaskRow]:
+        """One try; the rows that are not known to be stored."""
+        try:
+            answers = await asyncio.wait_for(self._store.insert(rows), max(0.0, deadline - self._clock.monotonic()))
+        except (TimeoutError, Unavailable, NotWritten, OutcomeUnknown):
+            return rows
+        return [row for row, answer in zip(rows, answers, strict=True) if answer is not None]
+
+    async def _assure(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
+        """Hints and admissions as they are needed; the refs of the rows that must not be acknowledged."""
+        now_ms = self._clock.now_ms()
+        loaded_ms = now_ms + self._constants.horizon_ms + HINT_MARGIN_MS
+        near = [row for row in rows if row.due_ms <= loaded_ms and not self._over(row, now_ms)]
+        unsure: set[bytes] = set()
+        if near:
+            unsure = await self._hint(near, deadline)
+        now_ms = self._clock.now_ms()
+        over = [row for row in rows if row.ref not in unsure and self._over(row, now_ms)]
+        if over:
+            admitted = await asyncio.gather(*(self._admit(row, deadline) for row in over))
+            unsure |= {row.ref for row, done in zip(over, admitted, strict=True) if not done}
+        return unsure
+
+    def _over(self, row: TaskRow, now_ms: int) -> bool:
+        """True if the row's bucket may be closed before the row is seen in it."""
+        return now_ms > bucket_end_ms(row.bucket) + self._admit_after_ms
+
+    # ------------------------------------------------------------ hints
+
+    async def _hint(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
+        """Hints the rows; the refs of those that still need an answer at the deadline."""
+        batch = self._hints.begin(rows)
+        try:
+            await batch.settled(rows, min(HINT_WAIT_S, deadline - self._clock.monotonic()))
+            return await self._leave(batch, deadline)
+        finally:
+            batch.stop()
+
+    async def _leave(self, batch: HintBatch, deadline: float) -> set[bytes]:
+        """Hands what may stay unanswered over to be repeated, and waits for what may not.
+
+        A row whose bucket is over meanwhile is left to its admission.
+        """
+        while batch.open:
+            now_ms = self._clock.now_ms()
+            rows = [row for row in batch.open.values() if not self._over(row, now_ms)]
+            free = [row for row in rows if now_ms < row.due_ms + UNANSWERED_UNTIL_MS]
+            if self._hints.take_over(free):
+                batch.forget(free)
+                rows = [row for row in rows if now_ms >= row.due_ms + UNANSWERED_UNTIL_MS]
+            if not rows:
+                break
+            remaining_s = deadline - self._clock.monotonic()
+            if remaining_s <= 0:
+                return {row.ref for row in rows}
+            await batch.settled(rows, min(remaining_s, PAUSE_S_MAX))
+        return set()
+
+    # ------------------------------------------------------------ admissions
+
+    async def _admit(self, row: TaskRow, deadline: float) -> bool:
+        """Asks the owner until it answers that the row will be dispatched; False where the deadline comes first."""
+        pause_s = PAUSE_S_MIN
+        async with self._admits:
+            while (remaining_s := deadline - self._clock.monotonic()) > 0:
+                answer = await self._ask_to_admit(row, remaining_s)
+                if answer is HintAnswer.TAKEN:
+                    return True
+                if answer is HintAnswer.NO_ROW:
+                    await self._insert([row], deadline)
+                await self._pause(pause_s, deadline)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        return False
+
+    async def _ask_to_admit(self, row: TaskRow, timeout_s: float) -> HintAnswer | None:
+        try:
+            return await asyncio.wait_for(self._owners.admit(row), timeout_s)
+        except (TimeoutError, Unavailable):
+            return None
+
+    async def _pause(self, seconds: float, deadline: float) -> bool:
+        """Waits a little; False where the deadline comes first."""
+        remaining_s = deadline - self._clock.monotonic()
+        await self._clock.sleep(min(seconds, max(0.0, remaining_s)))
+        return remaining_s > seconds
+
+    # ------------------------------------------------------------ read and cancel
+
+    async def get(self, namespace: str, task_id: str) -> StoredTask:
+        """The task as it stands. Raises InvalidArgument, NotFound or Unavailable."""
+        raw, namespace_id = await self._named(namespace, task_id)
+        due_ms = ids.home_of(raw).due_ms
+        for _ in range(HOPS_MAX):
+            stored = await self._store.get(due_ms, namespace_id, raw)
+            if stored is None:
+                break
+            if stored.facts.moved_to_ms is None:
+                return stored
+            due_ms = stored.facts.moved_to_ms
+        raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
+
+    async def cancel(self, namespace: str, task_id: str) -> CancelResult:
+        """Cancels, unless it was dispatched already. Raises InvalidArgument, NotFound, or Unavailable (do it again)."""
+        raw, namespace_id = await self._named(namespace, task_id)
+        result = await self._owners.cancel(namespace_id, raw)
+        if result is CancelResult.NOT_FOUND:
+            raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
+        return result
+
+    async def _named(self, namespace: str, task_id: str) -> tuple[bytes, bytes]:
+        check_name(namespace, "namespace")
+        raw = ids.parse(task_id, self._constants.shards)
+        return raw, (await self._directory.namespace(namespace)).namespace_id
+
+
+def _unless_taken(row: TaskRow, taken: dict[tuple[bytes, bytes], TaskBody]) -> TaskRow | RequestError:
+    """Refuses an id that the batch already uses for something else; one that it uses for the same is the same row."""
+    first = taken.setdefault((row.namespace_id, row.task_id), row.body)
+    if first is not row.body and first != row.body:
+        return InvalidArgument("task_id", "is given to two different tasks of this batch")
+    return row
+
+
+def _result(row: TaskRow, unconfirmed: Iterable[bytes]) -> CreateResult:
+    if row.ref in unconfirmed:
+        return CreateUnavailable(row.task_id)
+    return Created(row.task_id, row.body.nominal_due_ms)
