@@ -1,0 +1,36 @@
+"""What is due, in the order in which it shall go: by priority and due time, with ageing."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+from .task import TaskRow
+
+Owner = TypeVar("Owner")
+
+
+class ReadyQueue(Generic[Owner]):
+    """Orders rows by due time plus `ageing_ms` for each step of priority below HIGH.
+
+    So among rows due at about the same time the higher priority goes first, and a row of lower priority that has
+    waited `ageing_ms` longer is not passed any more: nothing starves.
+    """
+
+    __slots__ = ("_ageing_ms", "_entries")
+
+    def __init__(self, ageing_ms: int) -> None:
+        self._ageing_ms = ageing_ms
+        self._entries: list[tuple[int, bytes, TaskRow, Owner]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, row: TaskRow, owner: Owner) -> None:
+        """Adds a due row on behalf of `owner`."""
+        heappush(self._entries, (row.due_ms + self._ageing_ms * row.body.priority, row.ref, row, owner))
+
+    def pop(self) -> tuple[TaskRow, Owner]:
+        """Takes out the first. Raises IndexError when empty."""
+        _, _, row, owner = heappop(self._entries)
+        return row, owner

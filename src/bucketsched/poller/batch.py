@@ -1,0 +1,112 @@
+"""What one transaction of a lane does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ..core.journal_record import JournalRecord, Other, Section
+from ..core.message import Message
+from ..core.task import FactKind, Mark, TaskRow
+from ..ports import HintAnswer
+from .owned_range import OwnedRange
+
+
+class Refused(Exception):
+    """A mutation was not journaled; `answer` tells the caller why."""
+
+    def __init__(self, answer: HintAnswer) -> None:
+        super().__init__(answer.value)
+        self.answer = answer
+
+
+@dataclass(slots=True)
+class Mutation:
+    """A change of one row that must be journaled: a cancel, or a move of a late row to now.
+
+    `done` becomes the FactKind that the row is settled by, whoever settled it, or fails with Refused.
+    """
+
+    owned: OwnedRange
+    ref: bytes
+    kind: FactKind
+    done: asyncio.Future[tuple[FactKind, int]]
+    successor: TaskRow | None = None
+
+    def answer(self, kind: FactKind, offset: int) -> None:
+        """Tells the caller how the row is settled, and by which record (-1: by an earlier one)."""
+        if not self.done.done():
+            self.done.set_result((kind, offset))
+
+    def refuse(self, answer: HintAnswer) -> None:
+        """Tells the caller that nothing was changed."""
+        if not self.done.done():
+            self.done.set_exception(Refused(answer))
+
+
+@dataclass(slots=True)
+class Closing:
+    """The journaled end of a bucket. `done`: True once it is committed, False if it may not be closed (yet)."""
+
+    owned: OwnedRange
+    bucket: int
+    done: asyncio.Future[bool]
+
+    def answer(self, closed: bool) -> None:
+        """Tells the closer."""
+        if not self.done.done():
+            self.done.set_result(closed)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything of one transaction; `nonce` tells it apart from all others."""
+
+    at_ms: int
+    nonce: bytes
+    sent: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    failed: list[tuple[TaskRow, OwnedRange, str]] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    closings: list[Closing] = field(default_factory=list)
+    withheld: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
+    """Rows that a mutation of this batch takes away: they come back if the batch is refused."""
+    latest_due_ms: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.sent or self.failed or self.mutations or self.closings)
+
+    def record(self, lane: int) -> JournalRecord:
+        """The journal's record of it."""
+        sections: dict[int, Section] = {}
+
+        def of(owned: OwnedRange) -> Section:
+            return sections.setdefault(owned.range_id, Section(owned.range_id, owned.epoch))
+
+        for row, owned in self.sent:
+            of(owned).dispatched.append(row.ref)
+        for row, owned, reason in self.failed:
+            of(owned).others.append(Other(FactKind.FAILED, row.ref, reason=reason))
+        for change in self.mutations:
+            due = change.successor.due_ms if change.successor else 0
+            of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due))
+        for closing in self.closings:
+            of(closing.owned).closed.append(closing.bucket)
+        return JournalRecord(lane, self.nonce, self.at_ms, list(sections.values()))
+
+    def marks(self) -> list[Mark]:
+        """The facts that it makes true."""
+        marks = [Mark(row.ref, FactKind.DISPATCHED, self.at_ms) for row, _ in self.sent]
+        marks += [Mark(row.ref, FactKind.FAILED, self.at_ms, reason) for row, _, reason in self.failed]
+        for change in self.mutations:
+            at_ms = change.successor.due_ms if change.successor else self.at_ms
+            marks.append(Mark(change.ref, change.kind, at_ms))
+        return marks
+
+    def settled(self) -> list[tuple[bytes, FactKind, OwnedRange]]:
+        """Each reference with what became of it, and its range."""
+        return [
+            *((row.ref, FactKind.DISPATCHED, owned) for row, owned in self.sent),
+            *((row.ref, FactKind.FAILED, owned) for row, owned, _ in self.failed),
+            *((change.ref, change.kind, change.owned) for change in self.mutations),
+        ]

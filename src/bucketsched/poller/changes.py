@@ -1,0 +1,105 @@
+"""Changes of single tasks, near or far: every one is the owner's, and is journaled in the lane's stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..core import task_id as ids
+from ..core.errors import Unavailable
+from ..core.task import FactKind, RowRef, StoredTask, TaskRow
+from ..ports import CancelResult, Clock, HintAnswer, TaskStore
+from .batch import Mutation
+from .dispatcher import Dispatcher
+from .marker import Marker
+from .owned_range import QUEUED, OwnedRange, kind_of
+
+HOPS_MAX = 8
+SHOWN_S_MAX = 1.0
+"""How long a confirmed change waits to be visible to readers of the store."""
+
+_RESULTS = {
+    FactKind.DISPATCHED: CancelResult.ALREADY_DISPATCHED,
+    FactKind.CANCELLED: CancelResult.ALREADY_CANCELLED,
+    FactKind.FAILED: CancelResult.ALREADY_FAILED,
+}
+
+
+class Changes:
+    """One per lane."""
+
+    def __init__(self, store: TaskStore, dispatcher: Dispatcher, marker: Marker, clock: Clock) -> None:
+        self._store, self._dispatcher, self._marker, self._clock = store, dispatcher, marker, clock
+
+    async def cancel(self, owned: OwnedRange, namespace_id: bytes, task_id: bytes) -> CancelResult:
+        """Raises Refused where the range was lost meanwhile, Unavailable."""
+        due_ms, generation = ids.home_of(task_id).due_ms, 0
+        for _ in range(HOPS_MAX):
+            read = owned.begin_read()
+            try:
+                ref = RowRef(due_ms, namespace_id, task_id, generation, 1).pack()
+                if owned.status(ref) != QUEUED:
+                    stored = await self._store.get(due_ms, namespace_id, task_id)
+                    if stored is None:
+                        return CancelResult.NOT_FOUND
+                    if stored.facts.moved_to_ms is not None:
+                        due_ms, generation = stored.facts.moved_to_ms, generation + 1
+                        continue
+                    if stored.facts.settled:
+                        return _RESULTS[kind_of(stored.facts)]
+                kind, offset = await self._journal(Mutation(owned, ref, FactKind.CANCELLED, _future()))
+            finally:
+                owned.end_read(read)
+            if kind is FactKind.MOVED:
+                await self._shown(self._dispatcher.last[0])
+                continue
+            if offset < 0:
+                return _RESULTS[kind]
+            await self._shown(offset)
+            return CancelResult.CANCELLED
+        raise Unavailable("the task moves too often")
+
+    async def admit(self, owned: OwnedRange, row: TaskRow) -> HintAnswer:
+        """Sees to it that a stored row, late or unknown here, is dispatched. Raises Refused, Unavailable.
+
+        Into a closed bucket nothing is admitted any more: the row moves to now.
+        """
+        read = owned.begin_read()
+        try:
+            stored = await self._store.get(row.due_ms, row.namespace_id, row.task_id)
+            if stored is None:
+                return HintAnswer.NO_ROW
+            if stored.facts.settled or owned.status(stored.row.ref) is not None:
+                return HintAnswer.TAKEN
+            if row.bucket >= owned.first_open_bucket:
+                owned.admit(stored)
+                self._dispatcher.wake.set()
+                return HintAnswer.TAKEN
+            await self._move(owned, stored)
+        finally:
+            owned.end_read(read)
+        return HintAnswer.TAKEN
+
+    async def _move(self, owned: OwnedRange, stored: StoredTask) -> None:
+        """To now, one generation up: journal, then the new row, then the home row's pointer, then the answer."""
+        row = stored.row
+        now_ms = self._clock.now_ms()
+        successor = TaskRow(now_ms, row.namespace_id, row.task_id, row.body, row.generation + 1, row.attempt)
+        _, offset = await self._journal(Mutation(owned, row.ref, FactKind.MOVED, _future(), successor))
+        if offset >= 0:
+            await self._marker.reached(offset)
+            owned.admit(StoredTask(successor))
+            self._dispatcher.wake.set()
+
+    async def _journal(self, change: Mutation) -> tuple[FactKind, int]:
+        self._dispatcher.submit(change)
+        return await change.done
+
+    async def _shown(self, offset: int) -> None:
+        try:
+            await asyncio.wait_for(self._marker.reached(offset), SHOWN_S_MAX)
+        except TimeoutError:
+            pass  # it is confirmed by the journal; the store will show it once it can be reached
+
+
+def _future() -> asyncio.Future[tuple[FactKind, int]]:
+    return asyncio.get_running_loop().create_future()

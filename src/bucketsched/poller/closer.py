@@ -1,0 +1,77 @@
+"""Closes buckets: after their grace, one last read, and a journaled end.
+
+A bucket may be closed when everything in it is settled and marked. Buckets close in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from ..core import failpoints
+from ..core.errors import Unavailable
+from ..core.task import bucket_end_ms, bucket_start_ms
+from ..ports import Clock, TaskStore
+from .batch import Closing
+from .dispatcher import Dispatcher
+from .marker import Marker
+from .owned_range import OwnedRange, Phase
+from .rescanner import admit_pending
+
+log = structlog.get_logger(__name__)
+INTERVAL_S = 1.0
+
+
+class Closer:
+    """One per lane."""
+
+    def __init__(
+        self,
+        ranges: dict[int, OwnedRange],
+        store: TaskStore,
+        dispatcher: Dispatcher,
+        marker: Marker,
+        clock: Clock,
+        grace_ms: int,
+    ) -> None:
+        self._ranges, self._store, self._dispatcher, self._marker = ranges, store, dispatcher, marker
+        self._clock, self._grace_ms = clock, grace_ms
+
+    async def run(self) -> None:
+        """Closes until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            for owned in list(self._ranges.values()):
+                while self._over(owned) and await self._close(owned):
+                    pass
+
+    def _over(self, owned: OwnedRange) -> bool:
+        """True if the first open bucket's grace is over, and it is read to its end."""
+        bucket = owned.first_open_bucket
+        if owned.phase is not Phase.ACTIVE or self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms:
+            return False
+        cursors = [owned.cursors.get((bucket, shard)) for shard in owned.shards]
+        return all(cursor is not None and cursor.complete for cursor in cursors) and not owned.queued[bucket]
+
+    async def _close(self, owned: OwnedRange) -> bool:
+        """One attempt; False: not yet."""
+        bucket = owned.first_open_bucket
+        start_ms, end_ms = bucket_start_ms(bucket), bucket_end_ms(bucket)
+        try:
+            found = await admit_pending(owned, self._store, bucket, start_ms, end_ms)
+            if found:
+                log.warning("a closing bucket held rows that nobody knew", bucket=bucket, rows=found)
+                self._dispatcher.wake.set()
+            if found or await self._store.pending_refs(bucket, owned.shards, start_ms, end_ms):
+                self._marker.hurry()
+                return False
+            failpoints.reach("close.read")
+            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._dispatcher.submit(Closing(owned, bucket, done))
+        except Unavailable as error:
+            log.warning("closing waits", bucket=bucket, error=str(error))
+            return False
+        closed = await done
+        failpoints.reach("close.journaled")
+        return closed

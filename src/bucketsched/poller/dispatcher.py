@@ -1,0 +1,345 @@
+"""From due heaps to committed transactions: one at a time for all ranges of the lane."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Set
+
+import structlog
+
+from ..core.checkpoint import record_hash
+from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
+from ..core.journal_record import JournalRecord, decode, encode
+from ..core.message import to_message
+from ..core.ready_queue import ReadyQueue
+from ..core.task import FactKind, TaskRow
+from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
+from .batch import Batch, Closing, Mutation
+from .limits import LaneLimits
+from .marker import Consequences, Marker
+from .owned_range import MARKED, QUEUED, OwnedRange, Phase
+from .queue_directory import QueueDirectory
+from .waiting import first_of
+
+log = structlog.get_logger(__name__)
+PROMOTED_MAX = 20_000
+"""Rows moved from the heaps to the ready queue in one turn: more would hold up the event loop."""
+IDLE_S_MAX = 5.0
+RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
+
+
+class LaneLost(Exception):
+    """This lane's slot or session is gone: everything that it owned may belong to others."""
+
+
+class Dispatcher:
+    """The only writer of the lane's journal. `turn` is held from the choice of a batch until its outcome is known."""
+
+    def __init__(
+        self,
+        ranges: dict[int, OwnedRange],
+        journal: Journal,
+        leases: Leases,
+        marker: Marker,
+        queues: QueueDirectory,
+        clock: Clock,
+        limits: LaneLimits,
+    ) -> None:
+        self._ranges, self._journal, self._leases, self._marker = ranges, journal, leases, marker
+        self._queues, self._clock, self._limits = queues, clock, limits
+        self._ready: ReadyQueue[OwnedRange] = ReadyQueue(limits.ageing_ms)
+        self._mutations: deque[Mutation | Closing] = deque()
+        self._failing: list[tuple[TaskRow, OwnedRange, str]] = []
+        self._unrouted: dict[tuple[bytes, str], list[tuple[TaskRow, OwnedRange]]] = {}
+        self._began = float("-inf")
+        self._retry_s = RETRY_S_MIN
+        self.wake = asyncio.Event()
+        self.turn = asyncio.Lock()
+        self.last: tuple[int, bytes] = (-1, b"")
+        self.drained: Callable[[], None] = lambda: None
+        self.transactions = self.dispatched = 0
+
+    # ---- from outside
+
+    async def begin(self) -> None:
+        """Takes the lane's stream: init, then validate, then a first record, behind which this process begins.
+
+        Raises Unavailable, LaneLost.
+        """
+        await self._journal.init()
+        await self._validate()
+        value = encode(JournalRecord(self._journal.lane, os.urandom(16), self._clock.now_ms(), []))
+        try:
+            offset = await self._journal.commit([], value)
+        except (CommitRefused, OwnershipLost, OutcomeUnknown) as error:
+            raise Unavailable(f"the lane's first record could not be written: {error}") from error
+        self.last = (offset, record_hash(value))
+        self._marker.restart(*self.last)
+
+    def submit(self, change: Mutation | Closing) -> None:
+        """Queues a change for the next transaction."""
+        if len(self._mutations) >= self._limits.mutations_waiting_max:
+            raise Unavailable("too many changes wait for the journal")
+        self._mutations.append(change)
+        self.wake.set()
+
+    async def reinitialise(self) -> None:
+        """Fences this lane's own former life: init, validate. Raises Unavailable, LaneLost."""
+        async with self.turn:
+            await self._journal.init()
+            await self._validate()
+
+    async def run(self) -> None:
+        """Dispatches until cancelled. Raises LaneLost."""
+        while True:
+            await self._pause()
+            async with self.turn:
+                batch = self._collect()
+                if batch:
+                    self._began = self._clock.monotonic()
+                    await self._commit(batch)
+                    self.drained()
+
+    # ---- choosing
+
+    async def _pause(self) -> None:
+        """Until something is due, and the transaction before is long enough ago."""
+        while (wait := self._seconds_to_next()) > 0:
+            self.wake.clear()
+            if (wait := self._seconds_to_next()) > 0:
+                await first_of(self.wake, self._clock, wait)
+        pace = self._began + self._limits.transaction_interval_ms / 1000 - self._clock.monotonic()
+        if pace > 0:
+            await self._clock.sleep(pace)
+
+    def _seconds_to_next(self) -> float:
+        if self._mutations or self._failing:
+            return 0
+        if self._marker.full:
+            return RETRY_S_MAX
+        if len(self._ready):
+            return 0
+        dues = [owned.heap.next_due_ms for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
+        soonest = min((due for due in dues if due is not None), default=None)
+        if soonest is None:
+            return IDLE_S_MAX
+        return min(IDLE_S_MAX, (soonest - self._clock.earliest_ms()) / 1000)
+
+    def _collect(self) -> Batch:
+        now_ms = self._clock.earliest_ms()
+        batch = Batch(now_ms, os.urandom(16))
+        claimed = self._collect_changes(batch)
+        if not self._marker.full:
+            self._promote(now_ms)
+            self._collect_due(batch, claimed)
+        return batch
+
+    def _promote(self, now_ms: int) -> None:
+        left = PROMOTED_MAX
+        for owned in self._ranges.values():
+            if owned.phase is Phase.ACTIVE and left > 0:
+                for row in owned.heap.pop_due(now_ms, left):
+                    self._ready.push(row, owned)
+                    left -= 1
+
+    def _collect_changes(self, batch: Batch) -> set[bytes]:
+        claimed: set[bytes] = set()
+        for _ in range(min(len(self._mutations), self._limits.transaction_tasks_max)):
+            change = self._mutations.popleft()
+            if isinstance(change, Closing):
+                self._collect_closing(batch, change)
+            else:
+                self._collect_mutation(batch, change, claimed)
+        failing, self._failing = self._failing, []
+        for row, owned, reason in failing:
+            if owned.phase is not Phase.ACTIVE:
+                continue
+            if owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            elif row.ref in claimed:
+                batch.withheld.append((row, owned))
+            else:
+                claimed.add(row.ref)
+                batch.failed.append((row, owned, reason))
+        return claimed
+
+    def _collect_mutation(self, batch: Batch, change: Mutation, claimed: set[bytes]) -> None:
+        status = change.owned.status(change.ref)
+        if change.owned.phase is not Phase.ACTIVE:
+            change.refuse(HintAnswer.NOT_OWNER)
+        elif status is not None and status != QUEUED:
+            change.answer(FactKind(status % MARKED), -1)
+        elif change.ref in claimed:
+            self._mutations.append(change)  # answered by what this transaction decides
+        else:
+            claimed.add(change.ref)
+            batch.mutations.append(change)
+
+    def _collect_closing(self, batch: Batch, closing: Closing) -> None:
+        owned = closing.owned
+        first = closing.bucket == owned.first_open_bucket
+        if owned.phase is Phase.ACTIVE and first and not owned.queued[closing.bucket]:
+            batch.closings.append(closing)
+        else:
+            closing.answer(False)
+
+    def _collect_due(self, batch: Batch, claimed: set[bytes]) -> None:
+        size = 0
+        while len(self._ready) and len(batch.sent) < self._limits.transaction_tasks_max:
+            if size >= self._limits.transaction_bytes_max:
+                break
+            row, owned = self._ready.pop()
+            if owned.phase is not Phase.ACTIVE:
+                continue
+            if row.ref in claimed:
+                batch.withheld.append((row, owned))
+            elif owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            else:
+                size += self._route(batch, row, owned)
+
+    def _route(self, batch: Batch, row: TaskRow, owned: OwnedRange) -> int:
+        """Makes the row's message, or sets it aside; the bytes that it adds."""
+        if not row.body.type:
+            batch.failed.append((row, owned, "its body can't be decoded"))
+            return 0
+        name = (row.namespace_id, row.body.queue)
+        if not self._queues.known(*name):
+            self._set_aside(name, row, owned)
+            return 0
+        queue = self._queues.get(*name)
+        if queue is None:
+            batch.failed.append((row, owned, f"queue {row.body.queue!r} does not exist"))
+            return 0
+        message = to_message(row, queue, owned.epoch, batch.at_ms)
+        batch.sent.append((row, owned))
+        batch.messages.append(message)
+        batch.latest_due_ms = max(batch.latest_due_ms, row.due_ms)
+        return message.size
+
+    def _set_aside(self, name: tuple[bytes, str], row: TaskRow, owned: OwnedRange) -> None:
+        if name not in self._unrouted:
+            self._unrouted[name] = []
+            asyncio.create_task(self._find_queue(name))
+        self._unrouted[name].append((row, owned))
+
+    async def _find_queue(self, name: tuple[bytes, str]) -> None:
+        while not await self._queues.fetch(*name):
+            await self._clock.sleep(RETRY_S_MAX)
+        for row, owned in self._unrouted.pop(name):
+            self._ready.push(row, owned)
+        self.wake.set()
+
+    # ---- committing
+
+    async def _commit(self, batch: Batch) -> None:
+        if batch.latest_due_ms > self._clock.earliest_ms():
+            log.error("the clock went back: nothing is dispatched early", due_ms=batch.latest_due_ms)
+            self._restore(batch)
+            await self._clock.sleep(RETRY_S_MIN)
+            return
+        value = encode(batch.record(self._journal.lane))
+        try:
+            offset = await self._journal.commit(batch.messages, value)
+        except CommitRefused as refusal:
+            await self._refused(batch, refusal)
+        except (OwnershipLost, OutcomeUnknown) as doubt:
+            log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
+            found = await self._resolve(batch.nonce)
+            self._settle(batch, found, value) if found is not None else self._restore(batch)
+        else:
+            self._retry_s = RETRY_S_MIN
+            self._settle(batch, offset, value)
+
+    async def _refused(self, batch: Batch, refusal: CommitRefused) -> None:
+        """Nothing was committed. What can never be sent is failed, the rest goes again."""
+        log.warning("transaction refused", reason=str(refusal), culprits=len(refusal.culprits))
+        for index, reason in refusal.culprits.items():
+            self._failing.append((*batch.sent[index], reason))
+        self._restore(batch, set(refusal.culprits))
+        if not refusal.culprits:
+            await self._clock.sleep(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)
+
+    def _restore(self, batch: Batch, without: Set[int] = frozenset()) -> None:
+        """Nothing of the batch was committed: everything is as before."""
+        for index, (row, owned) in enumerate(batch.sent):
+            if index not in without:
+                self._ready.push(row, owned)
+        for row, owned in batch.withheld:
+            self._ready.push(row, owned)
+        self._failing.extend(batch.failed)
+        self._mutations.extend(batch.mutations)
+        self._mutations.extend(batch.closings)
+
+    def _settle(self, batch: Batch, offset: int, value: bytes) -> None:
+        """The batch is committed: make it known, and have it marked."""
+        self.last = (offset, record_hash(value))
+        self.transactions += 1
+        self.dispatched += len(batch.sent)
+        settled = batch.settled()
+        for ref, kind, owned in settled:
+            owned.settle(ref, kind)
+        for row, owned in (*batch.sent, *batch.withheld, *((row, owned) for row, owned, _ in batch.failed)):
+            owned.leave(row)
+        successors = [change.successor for change in batch.mutations if change.successor]
+        self._marker.add(Consequences(offset, self.last[1], batch.marks(), successors, lambda: _landed(settled)))
+        for change in batch.mutations:
+            change.answer(change.kind, offset)
+        for closing in batch.closings:
+            closing.owned.close(closing.bucket)
+            closing.answer(True)
+
+    # ---- doubt
+
+    async def _validate(self) -> None:
+        """Drops the ranges that are no longer ours. Waits while the lease service can't be reached. Raises LaneLost."""
+        pause = RETRY_S_MIN
+        while True:
+            owned = [o for o in self._ranges.values() if o.phase is not Phase.GONE]
+            try:
+                ours = await self._leases.validate([o.lease for o in owned])
+                break
+            except OwnershipLost as error:
+                raise LaneLost(str(error)) from error
+            except Unavailable as error:
+                log.warning("lane waits for the lease service", error=str(error))
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_S_MAX)
+        for one in owned:
+            if one.range_id not in ours:
+                self.drop(one)
+
+    def drop(self, owned: OwnedRange) -> None:
+        """The range is somebody else's now."""
+        log.warning("range lost", range=owned.range_id, epoch=owned.epoch)
+        owned.phase = Phase.GONE
+        if self._ranges.get(owned.range_id) is owned:
+            del self._ranges[owned.range_id]
+
+    async def _resolve(self, nonce: bytes) -> int | None:
+        """Init, validate, then read the own journal to its end: the offset of the record in doubt, or None."""
+        pause = RETRY_S_MIN
+        while True:
+            try:
+                await self._journal.init()
+                await self._validate()
+                return await self._find(nonce)
+            except Unavailable as error:
+                log.warning("lane waits for the journal", error=str(error))
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_S_MAX)
+
+    async def _find(self, nonce: bytes) -> int | None:
+        async for entries in self._journal.read(self._journal.lane, self.last[0] + 1):
+            for entry in entries:
+                if decode(entry.value).nonce == nonce:
+                    return entry.offset
+        return None
+
+
+def _landed(settled: list[tuple[bytes, FactKind, OwnedRange]]) -> None:
+    for ref, _, owned in settled:
+        owned.marked(ref)

@@ -1,0 +1,216 @@
+"""A lane: the façade of the poller. It takes and gives up ranges, and answers for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from ..core import task_id as ids
+from ..core.cluster import ClusterConstants
+from ..core.errors import OwnershipLost, Unavailable
+from ..core.task import TaskRow
+from ..ports import (
+    CancelResult,
+    Catalog,
+    CheckpointStore,
+    Clock,
+    HintAnswer,
+    Journal,
+    Leases,
+    TaskStore,
+)
+from .batch import Refused
+from .changes import Changes
+from .checkpointer import Checkpointer
+from .closer import Closer
+from .dispatcher import Dispatcher, LaneLost
+from .limits import LaneLimits
+from .loader import Loader
+from .marker import Marker
+from .owned_range import OwnedRange, Phase
+from .queue_directory import QueueDirectory
+from .rescanner import Rescanner
+from .takeover import JournalMismatch, Takeover
+
+log = structlog.get_logger(__name__)
+RETRY_S_MIN, RETRY_S_MAX = 0.1, 2.0
+
+
+class Lane:
+    """One per process with the poller role. `start`, then `run`; `take` and `give_up` at any time in between."""
+
+    def __init__(
+        self,
+        constants: ClusterConstants,
+        journal: Journal,
+        leases: Leases,
+        store: TaskStore,
+        checkpoints: CheckpointStore,
+        catalog: Catalog,
+        clock: Clock,
+        limits: LaneLimits,
+    ) -> None:
+        self._constants, self._journal, self._leases, self._clock = constants, journal, leases, clock
+        self._limits = limits
+        self._ranges: dict[int, OwnedRange] = {}
+        self._marker = Marker(store, clock, limits)
+        queues = QueueDirectory(catalog)
+        self.dispatcher = Dispatcher(self._ranges, journal, leases, self._marker, queues, clock, limits)
+        wake = self.dispatcher.wake.set
+        self._loader = Loader(self._ranges, store, clock, limits, constants.horizon_ms, wake)
+        self.dispatcher.drained = self._loader.drained
+        self._rescanner = Rescanner(self._ranges, store, clock, limits)
+        self._checkpointer = Checkpointer(self._ranges, checkpoints, journal, self._marker, clock, limits)
+        self._closer = Closer(self._ranges, store, self.dispatcher, self._marker, clock, constants.grace_ms)
+        self._changes = Changes(store, self.dispatcher, self._marker, clock)
+        self._takeover = Takeover(
+            journal, leases, store, checkpoints, clock, self.dispatcher.reinitialise, lambda: self.dispatcher.last
+        )
+
+    @property
+    def ranges(self) -> set[int]:
+        """The ranges that this lane holds a lease on, active or not."""
+        return set(self._ranges)
+
+    def active(self) -> set[int]:
+        """The ranges that it dispatches for."""
+        return {owned.range_id for owned in self._ranges.values() if owned.phase is Phase.ACTIVE}
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Fences the slot's former owners. Raises Unavailable, LaneLost."""
+        await self.dispatcher.begin()
+
+    async def run(self) -> None:
+        """Works until cancelled. Raises LaneLost when the slot or the session is gone."""
+        loops = [
+            self.dispatcher.run(),
+            self._marker.run(),
+            self._loader.run(),
+            self._checkpointer.run(),
+            self._rescanner.run(self.dispatcher.wake),
+            self._closer.run(),
+        ]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for owned in self._ranges.values():
+                owned.phase = Phase.GONE
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released."""
+        await asyncio.gather(*(self.give_up(range_id) for range_id in list(self._ranges)), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Lets go of the journal. After `run` has ended."""
+        await self._journal.close()
+
+    # ---- ranges
+
+    async def take(self, range_id: int) -> None:
+        """Becomes the owner of a range. Raises LeaseHeld, Unavailable (no lease taken), OwnershipLost."""
+        if range_id in self._ranges:
+            return
+        lease = await self._leases.acquire(range_id)
+        owned = OwnedRange(lease, self._constants.shards_of(range_id), self._limits.heap_rows_max)
+        self._ranges[range_id] = owned
+        pause = RETRY_S_MIN
+        while owned.phase is Phase.RECOVERING:
+            try:
+                await self._takeover.recover(owned)
+            except Unavailable as error:
+                log.warning("takeover waits", range=range_id, error=str(error))
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_S_MAX)
+            except JournalMismatch as error:
+                owned.phase = Phase.ALARMED
+                log.critical("range stands still: its journal does not match its checkpoint", error=str(error))
+            except OwnershipLost:
+                self.dispatcher.drop(owned)
+                raise
+            except LaneLost as error:
+                self.dispatcher.drop(owned)
+                raise OwnershipLost(str(error)) from error
+        self._loader.wake.set()
+
+    async def give_up(self, range_id: int) -> None:
+        """Hands a range over cleanly, or drops it where it is lost already."""
+        owned = self._ranges.get(range_id)
+        if owned is None or owned.phase is not Phase.ACTIVE:
+            return
+        owned.phase = Phase.STOPPING
+        async with self.dispatcher.turn:
+            offset = self.dispatcher.last[0]
+        pause = RETRY_S_MIN
+        while owned.phase is Phase.STOPPING:
+            try:
+                await self._marker.reached(offset)
+                await self._checkpointer.save(owned)
+                await self._leases.release(owned.lease)
+                log.info("range released", range=range_id, epoch=owned.epoch)
+                owned.phase = Phase.GONE
+            except Unavailable as error:
+                log.warning("release waits", range=range_id, error=str(error))
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_S_MAX)
+            except OwnershipLost:
+                self.dispatcher.drop(owned)
+        self._ranges.pop(range_id, None)
+
+    # ---- questions
+
+    def _owned(self, task_id: bytes) -> OwnedRange | HintAnswer:
+        owned = self._ranges.get(self._constants.range_of(ids.shard_in(task_id)))
+        if owned is None or owned.phase is Phase.GONE:
+            return HintAnswer.NOT_OWNER
+        return owned if owned.phase is Phase.ACTIVE else HintAnswer.NOT_READY
+
+    async def hint(self, rows: Sequence[TaskRow]) -> list[HintAnswer]:
+        """Takes note of stored rows. See RangeOwner."""
+        answers: list[HintAnswer | None] = []
+        unclear: list[int] = []
+        for index, row in enumerate(rows):
+            owned = self._owned(row.task_id)
+            answer = owned if isinstance(owned, HintAnswer) else owned.hint(row)
+            answers.append(answer)
+            if answer is None:
+                unclear.append(index)
+        self.dispatcher.wake.set()
+        if unclear:
+            for index, late in zip(unclear, await asyncio.gather(*(self.admit(rows[i]) for i in unclear)), strict=True):
+                answers[index] = late
+        return [answer or HintAnswer.NOT_READY for answer in answers]
+
+    async def admit(self, row: TaskRow) -> HintAnswer:
+        """Sees to it that a late row is dispatched. See RangeOwner."""
+        owned = self._owned(row.task_id)
+        if isinstance(owned, HintAnswer):
+            return owned
+        try:
+            return await self._changes.admit(owned, row)
+        except Refused as refused:
+            return refused.answer
+        except Unavailable:
+            self._rescanner.hurry()
+            return HintAnswer.NOT_READY
+
+    async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
+        """Cancels a task, near or far. See RangeOwner."""
+        owned = self._owned(task_id)
+        if isinstance(owned, HintAnswer):
+            return owned
+        try:
+            return await self._changes.cancel(owned, namespace_id, task_id)
+        except Refused as refused:
+            return refused.answer
+        except Unavailable:
+            return HintAnswer.NOT_READY

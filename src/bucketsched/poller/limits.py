@@ -1,0 +1,31 @@
+"""How a lane works, and how much of everything it may have. Validated in `config.PollerSettings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REMEMBER_MS = 30_000
+"""How long a settled row is remembered after its due time, and how far `low_due` trails: the window of the rescan."""
+LOAD_FIRST_MS = 5_000
+"""A taker loads what is due within this before it begins to dispatch; behind it, a budget never stops the loader."""
+RESCAN_AHEAD_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """Milliseconds, rows and bytes; see config.PollerSettings for each."""
+
+    transaction_interval_ms: float = 10
+    transaction_tasks_max: int = 2_000
+    transaction_bytes_max: int = 4 * 1024 * 1024
+    heap_rows_max: int = 100_000
+    heap_bytes_max: int = 512 * 1024 * 1024
+    page_rows_max: int = 1_000
+    reads_in_flight_max: int = 8
+    mark_interval_ms: int = 1_000
+    checkpoint_interval_ms: int = 5_000
+    rescan_interval_ms: int = 5_000
+    ageing_ms: int = 30_000
+    mutations_waiting_max: int = 100_000
+    marks_waiting_max: int = 1_000_000
+    """Unwritten marks at which dispatch waits for the store: beyond it memory would grow without a bound."""

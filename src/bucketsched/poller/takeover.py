@@ -1,0 +1,190 @@
+"""Taking a range: lease, checkpoint, fence, replay, new checkpoint, clearing; only then is anything dispatched.
+
+The order is that of the protocol's model; each step's reason:
+
+1. lease        one atomic write: epoch + 1, and the former lane joins the unfenced predecessors unless it released.
+2. checkpoint   read after the lease, so that no older owner's later progress is missed.
+3. fence        every predecessor: its open transaction is aborted and nothing that it began can commit any more. One's
+                own lane too, if it is among them.
+4. replay       the journal partition that the checkpoint names, from there to its end *after* the fence. What it says
+                of this range is stored (marks, moved rows); then a checkpoint of the new epoch, so that the next taker
+                finds a partition in which everything older is stored.
+5. clear        the predecessors, by a versioned write: it proves that the lease still stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from ..core import failpoints
+from ..core.checkpoint import NO_OFFSET, Checkpoint, record_hash
+from ..core.errors import Unavailable
+from ..core.journal_record import JournalRecord, Section, decode
+from ..core.task import FactKind, Mark, RowRef, TaskRow
+from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
+from .marker import write_consequences
+from .owned_range import OwnedRange, Phase
+from .waiting import Shared
+
+log = structlog.get_logger(__name__)
+READ_LANES_MAX = 64
+
+
+class JournalMismatch(Exception):
+    """The journal is not the one that the checkpoint was written for: recreated, or truncated."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a predecessor's journal says of one range since its checkpoint."""
+
+    settled: dict[bytes, FactKind] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    moved: list[tuple[bytes, int]] = field(default_factory=list)
+    first_open_bucket: int = 0
+
+    def apply(self, record: JournalRecord, section: Section) -> None:
+        """Takes in one section of one record, in the journal's order."""
+        for ref in section.dispatched:
+            self._settle(Mark(ref, FactKind.DISPATCHED, record.at_ms))
+        for other in section.others:
+            at_ms = other.new_due_ms if other.kind is FactKind.MOVED else record.at_ms
+            self._settle(Mark(other.ref, other.kind, at_ms, other.reason))
+            if other.kind is FactKind.MOVED:
+                self.moved.append((other.ref, other.new_due_ms))
+        for bucket in section.closed:
+            self.first_open_bucket = max(self.first_open_bucket, bucket + 1)
+
+    def _settle(self, mark: Mark) -> None:
+        assert mark.ref not in self.settled, "a row was settled twice"
+        self.settled[mark.ref] = mark.kind
+        self.marks.append(mark)
+
+
+class Takeover:
+    """Takes ranges for one lane; what many takes need at once (a fence, a journal read) is done once."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        leases: Leases,
+        store: TaskStore,
+        checkpoints: CheckpointStore,
+        clock: Clock,
+        reinitialise: Callable[[], Awaitable[None]],
+        last: Callable[[], tuple[int, bytes]],
+    ) -> None:
+        self._journal, self._leases, self._store, self._checkpoints = journal, leases, store, checkpoints
+        self._clock, self._reinitialise, self._last = clock, reinitialise, last
+        self._fences: dict[int, Shared[None, None]] = {}
+        self._reads: dict[int, Shared[int, list[JournalEntry]]] = {}
+
+    async def recover(self, owned: OwnedRange) -> None:
+        """Steps 2 to 5 for a leased range; it is ACTIVE afterwards.
+
+        Raises Unavailable (again from step 2), OwnershipLost, JournalMismatch.
+        """
+        failpoints.reach("takeover.leased")
+        checkpoint = await self._checkpoints.load(owned.range_id)
+        if checkpoint is None:
+            raise JournalMismatch(f"range {owned.range_id} has no checkpoint: run `bucketsched admin migrate`")
+        failpoints.reach("takeover.checkpoint-read")
+        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+        failpoints.reach("takeover.fenced")
+        replay = await self._replay(owned.range_id, checkpoint)
+        await write_consequences(self._store, await self._successors(replay), replay.marks)
+        failpoints.reach("takeover.replayed")
+        successor = self._next_checkpoint(owned, checkpoint, replay)
+        await self._checkpoints.save(owned.range_id, successor)
+        failpoints.reach("takeover.checkpoint-written")
+        await self._leases.clear_predecessors(owned.lease)
+        failpoints.reach("takeover.cleared")
+        self._activate(owned, successor, replay)
+        log.info("range taken", range=owned.range_id, epoch=owned.epoch, replayed=len(replay.settled))
+
+    def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay) -> None:
+        owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
+        owned.sequence = checkpoint.sequence
+        for ref, kind in replay.settled.items():
+            owned.replayed(ref, kind)
+        owned.phase = Phase.ACTIVE
+
+    def _next_checkpoint(self, owned: OwnedRange, old: Checkpoint, replay: Replay) -> Checkpoint:
+        if old.epoch >= owned.epoch and old.epoch:
+            raise JournalMismatch(f"checkpoint of epoch {old.epoch} under a lease of epoch {owned.epoch}")
+        offset, value_hash = self._last()
+        first = max(old.first_open_bucket, replay.first_open_bucket)
+        low = {bucket: due for bucket, due in old.low_due_ms.items() if bucket >= first}
+        return Checkpoint(owned.epoch, 1, self._journal.name, self._journal.lane, offset, value_hash, first, low)
+
+    # ---- fencing
+
+    async def _fence(self, lane: int) -> None:
+        if lane not in self._fences:
+
+            async def fence(_: list[None], lane: int = lane) -> None:
+                own = lane == self._journal.lane
+                await (self._reinitialise() if own else self._journal.fence(lane))
+
+            self._fences[lane] = Shared(fence)
+        await self._fences[lane].ask(None)
+
+    # ---- replaying
+
+    async def _replay(self, range_id: int, checkpoint: Checkpoint) -> Replay:
+        if checkpoint.journal != self._journal.name:
+            raise JournalMismatch(f"the checkpoint is for journal {checkpoint.journal}, this is {self._journal.name}")
+        applied = checkpoint.applied_offset
+        entries = await self._read(checkpoint.lane, max(applied, 0))
+        if applied != NO_OFFSET:
+            await self._verify(range_id, checkpoint, entries[0] if entries else None)
+            entries = entries[1:]
+        replay = Replay()
+        for entry in entries:
+            record = decode(entry.value)
+            for section in record.sections:
+                if section.range_id == range_id:
+                    replay.apply(record, section)
+        return replay
+
+    async def _verify(self, range_id: int, checkpoint: Checkpoint, first: JournalEntry | None) -> None:
+        """The record that the checkpoint ends with must still be there. If it was trimmed because the checkpoint has
+        moved on meanwhile, the taker begins again; else the journal is not what it was."""
+        right = first is not None and first.offset == checkpoint.applied_offset
+        if right and first is not None and record_hash(first.value) == checkpoint.applied_hash:
+            return
+        again = await self._checkpoints.load(range_id)
+        if again is not None and again.order != checkpoint.order:
+            raise Unavailable("the checkpoint moved on while its journal was read")
+        where = f"lane {checkpoint.lane}, offset {checkpoint.applied_offset}"
+        raise JournalMismatch(f"range {range_id}: the journal does not hold the record of its checkpoint ({where})")
+
+    async def _read(self, lane: int, start: int) -> list[JournalEntry]:
+        if lane not in self._reads:
+            assert len(self._reads) < READ_LANES_MAX
+
+            async def read(starts: list[int], lane: int = lane) -> list[JournalEntry]:
+                found: list[JournalEntry] = []
+                start = max(min(starts), await self._journal.start(lane))
+                async for entries in self._journal.read(lane, start):
+                    found += entries
+                return found
+
+            self._reads[lane] = Shared(read)
+        return [entry for entry in await self._reads[lane].ask(start) if entry.offset >= start]
+
+    async def _successors(self, replay: Replay) -> list[TaskRow]:
+        """The rows that moves have made, again: writing them is idempotent."""
+        rows = []
+        for packed, new_due_ms in replay.moved:
+            ref = RowRef.unpack(packed)
+            stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
+            if stored is not None:
+                rows.append(
+                    TaskRow(new_due_ms, ref.namespace_id, ref.task_id, stored.row.body, ref.generation + 1, ref.attempt)
+                )
+        return rows
