@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
+.PHONY: help python-found install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
 	bench-quick mutants format clean
 
 help: ## this list
@@ -17,9 +17,7 @@ help: ## this list
 
 install: $(INSTALLED) ## the package and its tools into .venv, once
 
-$(INSTALLED): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "needs Python 3.11 or later as $(PYTHON) (or: make PYTHON=/path/to/python3.11)"; exit 1; }
+$(INSTALLED): pyproject.toml | python-found
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "Python's venv module is missing: apt-get install python3-venv (Debian, Ubuntu)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -51,13 +49,17 @@ test: check ## check, then the tests against real servers; leaves nothing runnin
 	@$(BIN)/python -m tools.stack jars
 	@$(BIN)/python -m pytest tests -q -m stack
 
-stack-up: ## Cassandra, Kafka and ZooKeeper on loopback ports; prints the settings file that reaches them
+python-found:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "needs Python 3.11 or later as $(PYTHON) (or: make PYTHON=/path/to/python3.11)"; exit 1; }
+
+stack-up: python-found ## Cassandra, Kafka and ZooKeeper on loopback ports; prints the settings file that reaches them
 	@$(PYTHON) -m tools.stack up
 
-stack-down: ## stops them; their data stays
+stack-down: python-found ## stops them; their data stays
 	@$(PYTHON) -m tools.stack down
 
-stack-status: ## what runs
+stack-status: python-found ## what runs
 	@$(PYTHON) -m tools.stack status
 
 stubs: install ## src/bucketsched/stubs from proto/
