@@ -104,10 +104,14 @@ class TaskService:
 
     # ------------------------------------------------------------ create
 
+    def check_batch(self, count: int) -> None:
+        """Raises InvalidArgument where that are too many tasks for one batch."""
+        if count > self._limits.batch_tasks_max:
+            raise InvalidArgument("requests", f"must be at most {self._limits.batch_tasks_max}, are {count}")
+
     async def create_many(self, tasks: Sequence[NewTask], timeout_s: float | None = None) -> list[CreateResult]:
         """One result a task, in their order. Raises InvalidArgument where there are too many tasks."""
-        if len(tasks) > self._limits.batch_tasks_max:
-            raise InvalidArgument("requests", f"must be at most {self._limits.batch_tasks_max}, are {len(tasks)}")
+        self.check_batch(len(tasks))
         if timeout_s is None:
             timeout_s = self._limits.create_timeout_ms / 1000
         deadline = self._clock.monotonic() + min(timeout_s, DEADLINE_S_MAX)

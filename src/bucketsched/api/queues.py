@@ -1,0 +1,110 @@
+"""bucketsched.v1.QueueService and bucketsched.v1.NamespaceService."""
+
+from __future__ import annotations
+
+from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
+from ..core.errors import InvalidArgument
+from ..service.namespaces import NamespaceService
+from ..service.queues import NewQueue, QueueService
+from ..stubs.v1 import queue_pb2 as pb
+from .errors import Context
+from .instants import timestamp
+from .rpc import Service, unary, unary_service
+
+_KINDS = {pb.QUEUE_KIND_KAFKA: QueueKind.KAFKA, pb.QUEUE_KIND_WORKER: QueueKind.WORKER}
+_KIND_NUMBERS = {QueueKind.KAFKA: pb.QUEUE_KIND_KAFKA, QueueKind.WORKER: pb.QUEUE_KIND_WORKER}
+
+
+class QueueServicer:
+    """Serves the use cases of queues."""
+
+    def __init__(self, queues: QueueService) -> None:
+        self._queues = queues
+
+    def service(self) -> Service:
+        """To be added to a server."""
+        return unary_service(
+            "bucketsched.v1.QueueService",
+            {
+                "CreateQueue": unary(self.create_queue, pb.CreateQueueRequest),
+                "GetQueue": unary(self.get_queue, pb.GetQueueRequest),
+                "ListQueues": unary(self.list_queues, pb.ListQueuesRequest),
+            },
+        )
+
+    async def create_queue(self, request: pb.CreateQueueRequest, context: Context) -> pb.CreateQueueResponse:
+        """The queue as it is stored."""
+        return pb.CreateQueueResponse(queue=_message(await self._queues.create(_new_queue(request.queue))))
+
+    async def get_queue(self, request: pb.GetQueueRequest, context: Context) -> pb.GetQueueResponse:
+        """One queue."""
+        queue = await self._queues.get(request.namespace or DEFAULT_NAMESPACE, request.name)
+        return pb.GetQueueResponse(queue=_message(queue))
+
+    async def list_queues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
+        """A page of queues by name."""
+        queues, following = await self._queues.list(
+            request.namespace or DEFAULT_NAMESPACE, request.page_token, request.page_size
+        )
+        return pb.ListQueuesResponse(queues=[_message(queue) for queue in queues], next_page_token=following)
+
+
+class NamespaceServicer:
+    """Serves the use cases of namespaces."""
+
+    def __init__(self, namespaces: NamespaceService) -> None:
+        self._namespaces = namespaces
+
+    def service(self) -> Service:
+        """To be added to a server."""
+        return unary_service(
+            "bucketsched.v1.NamespaceService",
+            {
+                "CreateNamespace": unary(self.create_namespace, pb.CreateNamespaceRequest),
+                "ListNamespaces": unary(self.list_namespaces, pb.ListNamespacesRequest),
+            },
+        )
+
+    async def create_namespace(
+        self, request: pb.CreateNamespaceRequest, context: Context
+    ) -> pb.CreateNamespaceResponse:
+        """The namespace as it is stored."""
+        namespace = await self._namespaces.create(request.name)
+        return pb.CreateNamespaceResponse(namespace=_namespace_message(namespace))
+
+    async def list_namespaces(self, request: pb.ListNamespacesRequest, context: Context) -> pb.ListNamespacesResponse:
+        """All of them."""
+        namespaces = await self._namespaces.list()
+        return pb.ListNamespacesResponse(namespaces=[_namespace_message(namespace) for namespace in namespaces])
+
+
+def _new_queue(message: pb.Queue) -> NewQueue:
+    kind = _KINDS.get(message.kind)
+    if kind is None:
+        raise InvalidArgument("kind", "must be KAFKA or WORKER")
+    return NewQueue(
+        message.name,
+        kind,
+        message.namespace or DEFAULT_NAMESPACE,
+        message.topic,
+        message.partitions,
+        message.replication,
+        message.priority_topics,
+    )
+
+
+def _message(queue: Queue) -> pb.Queue:
+    return pb.Queue(
+        namespace=queue.namespace,
+        name=queue.name,
+        kind=_KIND_NUMBERS[queue.kind],
+        topic=queue.topic,
+        partitions=queue.partitions,
+        replication=queue.replication,
+        priority_topics=queue.priority_topics,
+        create_time=timestamp(queue.created_ms),
+    )
+
+
+def _namespace_message(namespace: Namespace) -> pb.Namespace:
+    return pb.Namespace(name=namespace.name, create_time=timestamp(namespace.created_ms))

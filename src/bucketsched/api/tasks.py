@@ -1,0 +1,167 @@
+"""bucketsched.v1.TaskService."""
+
+from __future__ import annotations
+
+from ..core import task_id as ids
+from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
+from ..core.durations import duration_ms, timestamp_ms
+from ..core.errors import InvalidArgument, RequestError
+from ..core.task import Priority, StoredTask, TaskState, fold
+from ..core.validation import NewTask
+from ..ports import CancelResult
+from ..service.tasks import Created, CreateResult, TaskService
+from ..stubs.v1 import task_pb2 as pb
+from .errors import Context, code_of, message_of
+from .instants import timestamp, timestamp_or_none
+from .rpc import Service, unary, unary_service
+
+ANSWER_MARGIN_S = 0.05
+"""An answer leaves this long before the client's deadline, or after 3/4 of a short one."""
+
+_PRIORITIES = {
+    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    pb.PRIORITY_HIGH: Priority.HIGH,
+    pb.PRIORITY_NORMAL: Priority.NORMAL,
+    pb.PRIORITY_LOW: Priority.LOW,
+}
+_PRIORITY_NUMBERS = {
+    Priority.HIGH: pb.PRIORITY_HIGH,
+    Priority.NORMAL: pb.PRIORITY_NORMAL,
+    Priority.LOW: pb.PRIORITY_LOW,
+}
+_STATES = {
+    TaskState.PENDING: pb.TASK_STATE_PENDING,
+    TaskState.DISPATCHED: pb.TASK_STATE_DISPATCHED,
+    TaskState.CANCELLED: pb.TASK_STATE_CANCELLED,
+    TaskState.FAILED: pb.TASK_STATE_FAILED,
+}
+_OUTCOMES = {
+    CancelResult.CANCELLED: pb.CANCEL_OUTCOME_CANCELLED,
+    CancelResult.ALREADY_DISPATCHED: pb.CANCEL_OUTCOME_ALREADY_DISPATCHED,
+    CancelResult.ALREADY_CANCELLED: pb.CANCEL_OUTCOME_ALREADY_CANCELLED,
+    CancelResult.ALREADY_FAILED: pb.CANCEL_OUTCOME_ALREADY_FAILED,
+}
+
+
+class TaskServicer:
+    """Serves the use cases of tasks."""
+
+    def __init__(self, tasks: TaskService) -> None:
+        self._tasks = tasks
+
+    def service(self) -> Service:
+        """To be added to a server."""
+        return unary_service(
+            "bucketsched.v1.TaskService",
+            {
+                "CreateTask": unary(self.create_task, pb.CreateTaskRequest),
+                "BatchCreateTasks": unary(self.batch_create_tasks, pb.BatchCreateTasksRequest),
+                "GetTask": unary(self.get_task, pb.GetTaskRequest),
+                "CancelTask": unary(self.cancel_task, pb.CancelTaskRequest),
+            },
+        )
+
+    async def create_task(self, request: pb.CreateTaskRequest, context: Context) -> pb.CreateTaskResponse:
+        """OK once it is on a quorum of disks."""
+        (result,) = await self._tasks.create_many([new_task(request)], _timeout_s(context))
+        if isinstance(result, Exception):
+            raise result
+        return _created(result)
+
+    async def batch_create_tasks(
+        self, request: pb.BatchCreateTasksRequest, context: Context
+    ) -> pb.BatchCreateTasksResponse:
+        """One result an item; the RPC itself fails only where there are too many."""
+        self._tasks.check_batch(len(request.requests))
+        items = [_new_task_or_error(item) for item in request.requests]
+        valid = [item for item in items if isinstance(item, NewTask)]
+        created = iter(await self._tasks.create_many(valid, _timeout_s(context)))
+        results = (next(created) if isinstance(item, NewTask) else item for item in items)
+        return pb.BatchCreateTasksResponse(results=[_item_result(result) for result in results])
+
+    async def get_task(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
+        """The task as it stands."""
+        stored = await self._tasks.get(request.namespace or DEFAULT_NAMESPACE, request.task_id)
+        return pb.GetTaskResponse(task=task_message(stored))
+
+    async def cancel_task(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
+        """What became of the cancel, for good."""
+        result = await self._tasks.cancel(request.namespace or DEFAULT_NAMESPACE, request.task_id)
+        return pb.CancelTaskResponse(outcome=_OUTCOMES[result])
+
+
+def new_task(request: pb.CreateTaskRequest) -> NewTask:
+    """The task that is asked for. Raises InvalidArgument where it can't be told."""
+    due_ms = delay_ms = None
+    when = request.WhichOneof("when")
+    if when == "due_time":
+        due_ms = timestamp_ms(request.due_time.seconds, request.due_time.nanos, "due_time")
+    elif when == "delay":
+        delay_ms = duration_ms(request.delay.seconds, request.delay.nanos, "delay")
+    priority = _PRIORITIES.get(request.priority)
+    if priority is None:
+        raise InvalidArgument("priority", f"must be HIGH, NORMAL or LOW, is the unknown number {request.priority}")
+    return NewTask(
+        request.type,
+        request.namespace or DEFAULT_NAMESPACE,
+        request.queue or DEFAULT_QUEUE,
+        request.payload,
+        dict(request.metadata),
+        due_ms,
+        delay_ms,
+        priority,
+        request.task_id,
+        request.content_type,
+    )
+
+
+def task_message(stored: StoredTask) -> pb.Task:
+    """A task with its state."""
+    row, body, facts = stored.row, stored.row.body, stored.facts
+    return pb.Task(
+        task_id=ids.text(row.task_id),
+        namespace=body.namespace,
+        queue=body.queue,
+        type=body.type,
+        payload=body.payload,
+        metadata=body.metadata,
+        due_time=timestamp(body.nominal_due_ms),
+        priority=_PRIORITY_NUMBERS[body.priority],
+        content_type=body.content_type,
+        state=_STATES[fold(facts)],
+        generation=row.generation,
+        attempt=row.attempt,
+        create_time=timestamp(body.created_ms),
+        dispatch_time=timestamp_or_none(facts.dispatched_ms),
+        cancel_time=timestamp_or_none(facts.cancelled_ms),
+        fail_time=timestamp_or_none(facts.failed_ms),
+        fail_reason=facts.failed_reason,
+    )
+
+
+def _new_task_or_error(request: pb.CreateTaskRequest) -> NewTask | RequestError:
+    try:
+        return new_task(request)
+    except RequestError as error:
+        return error
+
+
+def _created(created: Created) -> pb.CreateTaskResponse:
+    return pb.CreateTaskResponse(
+        task_id=ids.text(created.task_id), due_time=timestamp(created.due_ms), state=pb.TASK_STATE_PENDING
+    )
+
+
+def _item_result(result: CreateResult) -> pb.CreateTaskResult:
+    if isinstance(result, Created):
+        return pb.CreateTaskResult(created=_created(result))
+    field = result.field if isinstance(result, RequestError) else ""
+    return pb.CreateTaskResult(error=pb.ItemError(code=code_of(result), message=message_of(result), field=field))
+
+
+def _timeout_s(context: Context) -> float | None:
+    """How long the work may take: a little less than the client waits; None: it did not say."""
+    remaining_s: float | None = context.time_remaining()
+    if remaining_s is None:
+        return None
+    return max(remaining_s - ANSWER_MARGIN_S, remaining_s * 0.75)
