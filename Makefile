@@ -36,7 +36,7 @@ types: install
 	@$(BIN)/mypy -p tools.stack
 
 layers: install
-	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	@found=$$($(BIN)/lint-imports 2>&1) || { echo "$$found"; exit 1; }; echo "$$found" | tail -n 1
 
 protos: install
 	@$(BIN)/buf lint

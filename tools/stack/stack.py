@@ -128,7 +128,8 @@ class Stack:
 
         def wait(server: Server) -> None:
             server.wait_ready(timeout_s)
-            self.say(f"{server.name}: answers on {server.address} ({time.monotonic() - begun:.1f} s)")
+            if server in started:
+                self.say(f"{server.name}: answers on {server.address} ({time.monotonic() - begun:.1f} s)")
 
         self._each(list(self.servers), wait)
 
