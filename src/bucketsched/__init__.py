@@ -1,1 +1,57 @@
-"""bucketsched: a durable, distributed scheduler for delayed tasks."""
+"""bucketsched: a durable, distributed scheduler for delayed tasks.
+
+The SDK's names (`Client`, `Worker`, `Task`, ...) are loaded when they are first used, so that a server or the command
+line does not pay for them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client import (
+        BatchLimits,
+        CancelOutcome,
+        Client,
+        CreatedTask,
+        NamespaceInfo,
+        NewTask,
+        Priority,
+        QueueInfo,
+        QueueKind,
+        ServerInfo,
+        Task,
+        TaskInfo,
+        TaskState,
+        Worker,
+    )
+
+__version__ = "0.1.0"
+__all__ = [
+    "BatchLimits",
+    "CancelOutcome",
+    "Client",
+    "CreatedTask",
+    "NamespaceInfo",
+    "NewTask",
+    "Priority",
+    "QueueInfo",
+    "QueueKind",
+    "ServerInfo",
+    "Task",
+    "TaskInfo",
+    "TaskState",
+    "Worker",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module(".client", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

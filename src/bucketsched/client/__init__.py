@@ -1,1 +1,32 @@
-""""""
+"""The SDK: `Client` creates, reads and cancels tasks; `Worker` runs handlers for them. Both are asyncio.
+
+A `Client` gathers concurrent creates into batches and sends what failed again, under ids that it makes itself. A
+`Worker` attaches to every process that delivers its queue, and is the same for a cluster and for `bucketsched dev`.
+"""
+
+from __future__ import annotations
+
+from ..core.catalog import QueueKind
+from ..core.task import Priority, TaskState
+from .client import Client
+from .create_batcher import BatchLimits
+from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
+from .task import Task
+from .worker import Worker
+
+__all__ = [
+    "BatchLimits",
+    "CancelOutcome",
+    "Client",
+    "CreatedTask",
+    "NamespaceInfo",
+    "NewTask",
+    "Priority",
+    "QueueInfo",
+    "QueueKind",
+    "ServerInfo",
+    "Task",
+    "TaskInfo",
+    "TaskState",
+    "Worker",
+]

@@ -1,0 +1,347 @@
+"""The client: creates, reads and cancels tasks, and manages queues and namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, QueueKind
+from ..core.errors import BucketschedError, InvalidArgument, RequestError, Unavailable
+from ..core.task import Priority
+from ..stubs.v1 import (
+    info_pb2,
+    info_pb2_grpc,
+    queue_pb2,
+    queue_pb2_grpc,
+    task_pb2,
+    task_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
+from . import convert, request, status
+from .channel import open_channel
+from .clock import WallClock
+from .create_batcher import BatchLimits, CreateBatcher
+from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
+from .retry import pauses
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+DEFAULT_TARGET = "127.0.0.1:7400"
+TRY_S_MAX = 10.0
+INFO_S_MAX = 300.0
+"""How old what is known of the server may become before it is asked again."""
+CLOCKS_DIFFER_MS = 1_000
+LIST_PAGE = 500
+
+
+class Client:
+    """A connection to a bucketsched server or cluster. Use it as an async context manager, or call `close`.
+
+    `target`: host:port, or several separated by commas; `namespace`: which one all calls mean; `timeout`: how long, in
+    seconds, a call is tried while the server can't be reached, before it raises Unavailable.
+
+    Creates that run at the same time are sent together. A call whose outcome is not known is sent again; for creates
+    that is safe because the task's id is made here, before the first try. A relative `delay` is resolved at that moment
+    too, so a create that needs several tries is due when it would have been with one.
+
+    Raises, all from `bucketsched.errors`: InvalidArgument, NotFound, AlreadyExists and FailedPrecondition with the
+    `field` at fault; Unavailable.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        namespace: str = DEFAULT_NAMESPACE,
+        *,
+        timeout: float = 30.0,
+        batching: BatchLimits | None = None,
+    ) -> None:
+        self.target = target
+        self.namespace = namespace
+        self._timeout_s = timeout
+        self._batching = batching or BatchLimits()
+        self._clock = WallClock()
+        self._channel: grpc.aio.Channel | None = None
+        self._batcher: CreateBatcher | None = None
+        self._info: ServerInfo | None = None
+        self._info_at = 0.0
+        self._asking: asyncio.Task[ServerInfo] | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self._connected()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection. Creates that nobody waited for raise Unavailable."""
+        self._closed = True
+        if self._batcher is not None:
+            await self._batcher.close()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    # ------------------------------------------------------------ tasks
+
+    async def create(
+        self,
+        type: str,
+        payload: bytes = b"",
+        *,
+        queue: str | None = None,
+        delay: float | timedelta | None = None,
+        due: datetime | None = None,
+        priority: Priority = Priority.NORMAL,
+        metadata: dict[str, str] | None = None,
+        task_id: str | None = None,
+        content_type: str = "",
+        timeout: float | None = None,
+    ) -> CreatedTask:
+        """Creates a task. On return it is stored durably; see `NewTask` for the parameters."""
+        task = NewTask(type, payload, queue, delay, due, priority, metadata, task_id, content_type)
+        server = await self.info()
+        built = self._build(task, server)
+        answer = await self._batched(server).enqueue(built, self._timeout_s if timeout is None else timeout)
+        try:
+            return convert.created(await answer)
+        except RequestError as error:
+            raise _in_words_of_the_caller(error, task) from error
+
+    async def create_many(
+        self, tasks: Iterable[NewTask], *, timeout: float | None = None
+    ) -> list[CreatedTask | BucketschedError]:
+        """Creates many; for each, in their order, the created task or the error that it would have raised."""
+        server = await self.info()
+        batcher = self._batched(server)
+        timeout_s = self._timeout_s if timeout is None else timeout
+        pending: list[tuple[NewTask, asyncio.Future[task_pb2.CreateTaskResponse] | BucketschedError]] = []
+        for task in tasks:
+            try:
+                pending.append((task, await batcher.enqueue(self._build(task, server), timeout_s)))
+            except BucketschedError as error:
+                pending.append((task, error))
+        return [await _outcome(task, answer) for task, answer in pending]
+
+    async def mint(self, *, delay: float | timedelta | None = None, due: datetime | None = None) -> str:
+        """An id for a task that is to be due then, to be stored before `create(task_id=...)`.
+
+        Creating a task with it again, also after a crash, is the same task, as long as everything else is the same.
+        """
+        server = await self.info()
+        now_ns = self._now_ns(server)
+        due_ms = request.due_ms_of(delay, due, now_ns, server.delay_ms_max)
+        return request.mint(due_ms, now_ns, server.shards)
+
+    async def get(self, task_id: str) -> TaskInfo:
+        """The task as it stands. Raises NotFound."""
+        request.check_text("task_id", task_id)
+        message = task_pb2.GetTaskRequest(namespace=self.namespace, task_id=task_id)
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).GetTask, message)
+        return convert.task(response.task)
+
+    async def cancel(self, task_id: str) -> CancelOutcome:
+        """Cancels a task that was not dispatched yet. The answer is final. Raises NotFound."""
+        request.check_text("task_id", task_id)
+        message = task_pb2.CancelTaskRequest(namespace=self.namespace, task_id=task_id)
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).CancelTask, message)
+        return convert.cancel_outcome(response.outcome)
+
+    # ------------------------------------------------------------ queues and namespaces
+
+    async def create_queue(
+        self,
+        name: str,
+        kind: QueueKind = QueueKind.WORKER,
+        *,
+        topic: str = "",
+        partitions: int = 0,
+        replication: int = 0,
+        priority_topics: bool = False,
+    ) -> QueueInfo:
+        """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists."""
+        for field, value in (("name", name), ("topic", topic)):
+            request.check_text(field, value)
+        for field, number in (("partitions", partitions), ("replication", replication)):
+            if not isinstance(number, int) or not -(2**31) <= number < 2**31:
+                raise InvalidArgument(field, f"must be a number, is {number!r}")
+        queue = queue_pb2.Queue(
+            namespace=self.namespace,
+            name=name,
+            kind=convert.to_queue_kind(kind),
+            topic=topic,
+            partitions=partitions,
+            replication=replication,
+            priority_topics=priority_topics,
+        )
+        message = queue_pb2.CreateQueueRequest(queue=queue)
+        response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).CreateQueue, message)
+        return convert.queue(response.queue)
+
+    async def get_queue(self, name: str = DEFAULT_QUEUE) -> QueueInfo:
+        """A queue. Raises NotFound."""
+        request.check_text("name", name)
+        message = queue_pb2.GetQueueRequest(namespace=self.namespace, name=name)
+        response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).GetQueue, message)
+        return convert.queue(response.queue)
+
+    async def list_queues(self) -> list[QueueInfo]:
+        """All queues of the namespace, by name."""
+        return [queue async for queue in self._queues()]
+
+    async def _queues(self) -> AsyncIterator[QueueInfo]:
+        message = queue_pb2.ListQueuesRequest(namespace=self.namespace, page_size=LIST_PAGE)
+        while True:
+            response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).ListQueues, message)
+            for queue in response.queues:
+                yield convert.queue(queue)
+            if not response.next_page_token:
+                return
+            message.page_token = response.next_page_token
+
+    async def create_namespace(self, name: str) -> NamespaceInfo:
+        """Creates a namespace, or returns the one of this name."""
+        request.check_text("name", name)
+        message = queue_pb2.CreateNamespaceRequest(name=name)
+        response = await self._call(
+            lambda channel: queue_pb2_grpc.NamespaceServiceStub(channel).CreateNamespace, message
+        )
+        return convert.namespace(response.namespace)
+
+    async def list_namespaces(self) -> list[NamespaceInfo]:
+        """All namespaces, by name."""
+        message = queue_pb2.ListNamespacesRequest()
+        response = await self._call(
+            lambda channel: queue_pb2_grpc.NamespaceServiceStub(channel).ListNamespaces, message
+        )
+        return [convert.namespace(namespace) for namespace in response.namespaces]
+
+    async def worker_addresses(self, queue: str, *, timeout: float | None = None) -> list[str]:
+        """Where a worker of this queue has to attach. Raises NotFound; FailedPrecondition where it has no workers."""
+        request.check_text("queue", queue)
+        message = worker_pb2.ListEndpointsRequest(namespace=self.namespace, queue=queue)
+        response = await self._call(
+            lambda channel: worker_pb2_grpc.WorkerServiceStub(channel).ListEndpoints, message, timeout
+        )
+        return list(response.addresses)
+
+    # ------------------------------------------------------------ the server
+
+    async def info(self) -> ServerInfo:
+        """What the server says of itself; asked once, and again behind the caller when it has become old."""
+        known = self._info
+        if known is not None and self._clock.monotonic() - self._info_at < INFO_S_MAX:
+            return known
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask_info())
+            self._asking.add_done_callback(self._asked)
+        return known if known is not None else await asyncio.shield(self._asking)
+
+    def _asked(self, task: asyncio.Task[ServerInfo]) -> None:
+        self._asking = None
+        if task.cancelled() or task.exception() is not None:
+            self._info_at = self._clock.monotonic() - INFO_S_MAX + TRY_S_MAX
+
+    async def _ask_info(self) -> ServerInfo:
+        message = info_pb2.GetServerInfoRequest()
+        response, sent_ns, received_ns = await self._timed_info(message)
+        offset_ms = request.from_timestamp(response.server_time) - (sent_ns + received_ns) // 2 // request.NS_PER_MS
+        if abs(offset_ms) < CLOCKS_DIFFER_MS + (received_ns - sent_ns) // request.NS_PER_MS:
+            offset_ms = 0
+        elif self._info is None:
+            log.warning("the clock here differs from the server's by %d ms; delays follow the server's", offset_ms)
+        self._info, self._info_at = convert.server_info(response, offset_ms), self._clock.monotonic()
+        return self._info
+
+    async def _timed_info(
+        self, message: info_pb2.GetServerInfoRequest
+    ) -> tuple[info_pb2.GetServerInfoResponse, int, int]:
+        """The answer and when the try that brought it began and ended."""
+        sent_ns = 0
+
+        def method(channel: grpc.aio.Channel) -> Any:
+            nonlocal sent_ns
+            sent_ns = self._clock.now_ns()
+            return info_pb2_grpc.InfoServiceStub(channel).GetServerInfo
+
+        response = await self._call(method, message)
+        return response, sent_ns, self._clock.now_ns()
+
+    # ------------------------------------------------------------ the way there
+
+    def _build(self, task: NewTask, server: ServerInfo) -> request.CreateRequest:
+        return request.build(task, self.namespace, DEFAULT_QUEUE, self._now_ns(server), server)
+
+    def _now_ns(self, server: ServerInfo) -> int:
+        return self._clock.now_ns() + server.clock_offset_ms * request.NS_PER_MS
+
+    def _batched(self, server: ServerInfo) -> CreateBatcher:
+        if self._batcher is None:
+            self._batcher = CreateBatcher(self._send_batch, self._clock, self._batching, server.batch_tasks_max)
+        return self._batcher
+
+    async def _send_batch(
+        self, message: task_pb2.BatchCreateTasksRequest, timeout_s: float
+    ) -> task_pb2.BatchCreateTasksResponse:
+        stub = task_pb2_grpc.TaskServiceStub(await self._connected())
+        return await stub.BatchCreateTasks(message, timeout=timeout_s)
+
+    async def _connected(self) -> grpc.aio.Channel:
+        async with self._opening:
+            if self._closed:
+                raise Unavailable("the client is closed")
+            if self._channel is None:
+                request.check_text("namespace", self.namespace)
+                self._channel = await open_channel(self.target)
+            return self._channel
+
+    async def _call(self, method: Callable[[grpc.aio.Channel], Any], message: Any, timeout: float | None = None) -> Any:
+        """Calls until there is an answer or the time is up. All calls that come here can be repeated."""
+        deadline = self._clock.monotonic() + (self._timeout_s if timeout is None else timeout)
+        for pause_s in pauses():
+            left_s = deadline - self._clock.monotonic()
+            try:
+                channel = await self._connected()
+                return await method(channel)(message, timeout=max(0.05, min(left_s, TRY_S_MAX)))
+            except grpc.aio.AioRpcError as error:
+                translated = status.from_call(error)
+                if not isinstance(translated, Unavailable) or self._clock.monotonic() + pause_s >= deadline:
+                    raise translated from error
+            await asyncio.sleep(pause_s)
+        raise AssertionError("unreachable")
+
+
+async def _outcome(
+    task: NewTask, answer: Awaitable[task_pb2.CreateTaskResponse] | BucketschedError
+) -> CreatedTask | BucketschedError:
+    if isinstance(answer, BucketschedError):
+        return answer
+    try:
+        return convert.created(await answer)
+    except RequestError as error:
+        return _in_words_of_the_caller(error, task)
+    except BucketschedError as error:
+        return error
+
+
+def _in_words_of_the_caller(error: RequestError, task: NewTask) -> RequestError:
+    """The request says due_time where the caller said due or delay."""
+    if error.field != "due_time":
+        return error
+    return type(error)("due" if task.delay is None else "delay", error.message)

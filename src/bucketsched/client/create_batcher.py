@@ -1,0 +1,230 @@
+"""Gathers concurrent creates into BatchCreateTasks calls.
+
+A lone create goes out in the next turn of the event loop. While calls are in flight, what comes in is gathered for a
+moment or until a call returns, whichever is first. A call that fails, or whose outcome is not known, is sent again with
+the same ids until the deadline of its tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from ..core.errors import BucketschedError, Unavailable
+from ..stubs.v1 import task_pb2 as pb
+from . import status
+from .clock import WallClock
+from .request import CreateRequest
+from .retry import pauses
+
+Call = Callable[[pb.BatchCreateTasksRequest, float], Awaitable[pb.BatchCreateTasksResponse]]
+
+_TRY_S_MIN = 0.05
+_TOO_LARGE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Bounds of batching."""
+
+    batch_tasks_max: int = 1_000
+    batch_bytes_max: int = 2 * 1024 * 1024
+    batches_in_flight_max: int = 8
+    gather_s_max: float = 0.002
+    waiting_tasks_max: int = 20_000
+    """Beyond, creates wait before they are even queued."""
+    waiting_bytes_max: int = 32 * 1024 * 1024
+    try_s_max: float = 10.0
+    """How long one call may take before it is sent again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    request: CreateRequest
+    deadline: float
+    answer: asyncio.Future[pb.CreateTaskResponse]
+    error: Unavailable | None = None
+
+
+class CreateBatcher:
+    """Batches creates. `batch_tasks_max` is what the server takes; the smaller of it and the limit counts."""
+
+    def __init__(self, call: Call, clock: WallClock, limits: BatchLimits, batch_tasks_max: int) -> None:
+        self._call = call
+        self._clock = clock
+        self._limits = limits
+        self._batch_tasks_max = max(1, min(limits.batch_tasks_max, batch_tasks_max))
+        self._waiting: deque[_Item] = deque()
+        self._waiting_bytes = 0
+        self._at_the_door: deque[asyncio.Future[None]] = deque()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._flush_handle: asyncio.Handle | None = None
+        self._closed = False
+
+    async def enqueue(self, request: CreateRequest, timeout_s: float) -> asyncio.Future[pb.CreateTaskResponse]:
+        """Queues a request, waiting for room first; the future of its answer, which may raise a BucketschedError."""
+        deadline = self._clock.monotonic() + timeout_s
+        if self._at_the_door or self._full():
+            await self._wait_for_room(timeout_s)
+        if self._closed:
+            raise Unavailable("the client is closed")
+        item = _Item(request, deadline, asyncio.get_running_loop().create_future())
+        self._waiting.append(item)
+        self._waiting_bytes += request.size
+        self._schedule()
+        return item.answer
+
+    async def close(self) -> None:
+        """Gives up what is under way: its outcome is not known."""
+        self._closed = True
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        _fail(self._waiting, Unavailable("the client was closed"))
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._open_door()
+
+    # ------------------------------------------------------------ backpressure
+
+    def _full(self) -> bool:
+        limits = self._limits
+        return len(self._waiting) >= limits.waiting_tasks_max or self._waiting_bytes >= limits.waiting_bytes_max
+
+    async def _wait_for_room(self, timeout_s: float) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._at_the_door.append(turn)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except TimeoutError as error:
+            raise Unavailable("too many creates are waiting; none was sent for this one") from error
+        finally:
+            if not turn.done() or turn.cancelled():
+                self._at_the_door.remove(turn)
+            self._open_door()
+
+    def _open_door(self) -> None:
+        """Lets in one, who queues and then lets in the next: so that the bound holds."""
+        if self._at_the_door and (self._closed or not self._full()):
+            turn = self._at_the_door.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    # ------------------------------------------------------------ when to send
+
+    def _schedule(self) -> None:
+        if self._flush_handle is not None or len(self._sending) >= self._limits.batches_in_flight_max:
+            return
+        loop = asyncio.get_running_loop()
+        if not self._sending or self._has_full_batch():
+            self._flush_handle = loop.call_soon(self._flush)
+        else:
+            self._flush_handle = loop.call_later(self._limits.gather_s_max, self._flush)
+
+    def _has_full_batch(self) -> bool:
+        return len(self._waiting) >= self._batch_tasks_max or self._waiting_bytes >= self._limits.batch_bytes_max
+
+    def _flush(self) -> None:
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        while self._waiting and len(self._sending) < self._limits.batches_in_flight_max:
+            batch = self._next_batch()
+            if batch:
+                task = asyncio.create_task(self._send(batch))
+                self._sending.add(task)
+                task.add_done_callback(self._sent)
+        self._open_door()
+
+    def _next_batch(self) -> list[_Item]:
+        batch: list[_Item] = []
+        size = 0
+        while self._waiting and len(batch) < self._batch_tasks_max:
+            item = self._waiting[0]
+            if batch and size + item.request.size > self._limits.batch_bytes_max:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= item.request.size
+            if not item.answer.done():
+                batch.append(item)
+                size += item.request.size
+        return batch
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not self._closed:
+            self._flush()
+
+    # ------------------------------------------------------------ one batch
+
+    async def _send(self, items: list[_Item]) -> None:
+        """Tries until every item has its answer, or its time is up."""
+        open_items: Sequence[_Item] = items
+        try:
+            for pause_s in pauses():
+                open_items = self._in_time(await self._try(open_items))
+                if not open_items:
+                    return
+                await asyncio.sleep(pause_s)
+        except asyncio.CancelledError:
+            _fail(items, Unavailable("the client was closed"))
+            raise
+        except Exception as error:
+            _fail(items, error)
+
+    def _in_time(self, items: Sequence[_Item]) -> Sequence[_Item]:
+        """Those that may be tried again; the others get their last error. Callers that left are not waited for."""
+        now = self._clock.monotonic()
+        for item in items:
+            if item.deadline <= now and not item.answer.done():
+                item.answer.set_exception(item.error or Unavailable("no answer in time"))
+        return [item for item in items if not item.answer.done()]
+
+    async def _try(self, items: Sequence[_Item]) -> Sequence[_Item]:
+        """One call; the items whose outcome is not known."""
+        left_s = min(item.deadline for item in items) - self._clock.monotonic()
+        timeout_s = max(_TRY_S_MIN, min(left_s, self._limits.try_s_max))
+        request = pb.BatchCreateTasksRequest(requests=[item.request.message for item in items])
+        try:
+            response = await self._call(request, timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _TOO_LARGE and len(items) > 1:
+                middle = len(items) // 2
+                return [*await self._try(items[:middle]), *await self._try(items[middle:])]
+            return _refused(items, status.from_call(error))
+        if len(response.results) != len(items):
+            raise BucketschedError(f"the server answered {len(response.results)} results for {len(items)} tasks")
+        return [item for item, result in zip(items, response.results, strict=True) if not _answered(item, result)]
+
+
+def _answered(item: _Item, result: pb.CreateTaskResult) -> bool:
+    """Hands the result to whoever waits for it; False where the item is to be sent again."""
+    if result.WhichOneof("result") == "created":
+        if not item.answer.done():
+            item.answer.set_result(result.created)
+        return True
+    error = status.from_number(result.error.code, result.error.message, result.error.field)
+    return not _refused([item], error)
+
+
+def _refused(items: Sequence[_Item], error: BucketschedError) -> Sequence[_Item]:
+    """The items that are to be sent again: all, if the error is a passing one; none, and all get the error, if not."""
+    if isinstance(error, Unavailable):
+        for item in items:
+            item.error = error
+        return items
+    _fail(items, error)
+    return []
+
+
+def _fail(items: Sequence[_Item] | deque[_Item], error: Exception) -> None:
+    for item in items:
+        if not item.answer.done():
+            item.answer.set_exception(error)

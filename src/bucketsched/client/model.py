@@ -1,0 +1,122 @@
+"""What the client gives and takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from ..core.catalog import QueueKind
+from ..core.task import Priority, TaskState
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_datetime(ms: int) -> datetime:
+    """An instant, in UTC."""
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+@dataclass(slots=True)
+class NewTask:
+    """A task to be created. At most one of `delay` (seconds or timedelta) and `due` (with a time zone); neither: now.
+
+    `task_id`: from `Client.mint`, to be able to create the same task again after a crash; then it alone says when.
+    """
+
+    type: str
+    payload: bytes = b""
+    queue: str | None = None
+    delay: float | timedelta | None = None
+    due: datetime | None = None
+    priority: Priority = Priority.NORMAL
+    metadata: dict[str, str] | None = None
+    task_id: str | None = None
+    content_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTask:
+    """A task that the server has accepted: it is on disk, and will be handed on at `due`, never before."""
+
+    id: str
+    due_ms: int
+    state: TaskState = TaskState.PENDING
+
+    @property
+    def due(self) -> datetime:
+        """The due time, UTC."""
+        return to_datetime(self.due_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task as the server has it. Instants in UTC; None: did not happen."""
+
+    id: str
+    namespace: str
+    queue: str
+    type: str
+    payload: bytes
+    metadata: dict[str, str]
+    content_type: str
+    priority: Priority
+    state: TaskState
+    due: datetime
+    created: datetime
+    generation: int
+    attempt: int
+    dispatched: datetime | None = None
+    cancelled: datetime | None = None
+    failed: datetime | None = None
+    fail_reason: str = ""
+
+
+class CancelOutcome(StrEnum):
+    """What became of a cancel."""
+
+    CANCELLED = "CANCELLED"
+    ALREADY_DISPATCHED = "ALREADY_DISPATCHED"
+    ALREADY_CANCELLED = "ALREADY_CANCELLED"
+    """By somebody, perhaps by an earlier try of this very call whose answer was lost."""
+    ALREADY_FAILED = "ALREADY_FAILED"
+
+    @property
+    def cancelled(self) -> bool:
+        """True if the task never was and never will be dispatched because of a cancel."""
+        return self in (CancelOutcome.CANCELLED, CancelOutcome.ALREADY_CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A named destination."""
+
+    namespace: str
+    name: str
+    kind: QueueKind
+    topic: str = ""
+    partitions: int = 0
+    replication: int = 0
+    priority_topics: bool = False
+    created: datetime = field(default=EPOCH, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """A tenant."""
+
+    name: str
+    created: datetime = field(default=EPOCH, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server says of itself. `clock_offset_ms`: its clock minus ours; 0 while they agree within a second."""
+
+    version: str
+    mode: str
+    shards: int
+    payload_bytes_max: int
+    batch_tasks_max: int
+    delay_ms_max: int
+    clock_offset_ms: int = 0
