@@ -33,6 +33,12 @@ class RangeState:
     predecessors: tuple[int, ...] = ()
     holder: Session | None = None
 
+    def unfenced(self) -> tuple[int, ...]:
+        """The lanes that may still write for the range: the last one too, if it did not release."""
+        if self.released or self.lane in self.predecessors:
+            return self.predecessors
+        return (*self.predecessors, self.lane)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -65,14 +71,11 @@ class MemoryLeaseWorld:
     def raise_epochs(self, checkpoints: Mapping[int, Checkpoint]) -> None:
         """Puts every range behind what its checkpoint says: epochs go on from there, its lane is to be fenced."""
         for range_id, checkpoint in checkpoints.items():
-            if self.ranges[range_id].epoch < checkpoint.epoch:
+            state = self.ranges[range_id]
+            if state.epoch < checkpoint.epoch:
                 lane = checkpoint.lane
-                self.ranges[range_id] = RangeState(checkpoint.epoch, lane, released=lane < 0)
+                self.ranges[range_id] = RangeState(checkpoint.epoch, lane, lane < 0, state.unfenced())
         self.change()
-
-    def expire(self, member_id: str) -> None:
-        """Ends the session of a member: its slot and leases are gone."""
-        self.end(self.joined[member_id][0])
 
     def cut(self) -> None:
         """The service is unreachable from now on, for everybody, until `restore`."""
@@ -149,9 +152,7 @@ class MemoryLeases:
         state = self._world.ranges[range_id]
         if state.holder not in (None, self._session):
             raise LeaseHeld(f"range {range_id} is held by lane {state.lane}")
-        known = state.predecessors
-        former = () if state.released or state.lane in known else (state.lane,)
-        new = RangeState(state.epoch + 1, self._lane, False, known + former, self._session)
+        new = RangeState(state.epoch + 1, self._lane, False, state.unfenced(), self._session)
         self._world.ranges[range_id] = new
         self._world.change()
         return Lease(range_id, new.epoch, new.predecessors)
@@ -247,9 +248,12 @@ class MemoryMembership:
 
     async def leave(self) -> None:
         """See ports.Membership."""
+        self.expire()
+
+    def expire(self) -> None:
+        """Ends this member's session, without its knowing."""
         if self._session is not None:
             self._world.end(self._session)
-            await asyncio.sleep(0)
 
 
 class MemoryPlanStore:

@@ -1,0 +1,119 @@
+"""A poller's follower of the plan: takes what it is given, gives up what others are given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+import structlog
+
+from ..core.errors import OwnershipLost, Unavailable
+from ..ports import Clock, LeaseHeld, Membership
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 0.2
+"""How often it looks at the plan and at the session without being told of a change."""
+HELD_RETRY_S = 0.2
+FAILED_RETRY_S = 0.5
+MOVES_IN_FLIGHT_MAX = 64
+"""Ranges being taken or given up at a time."""
+
+
+class Taker(Protocol):
+    """What takes ranges: a poller's lane."""
+
+    @property
+    def ranges(self) -> AbstractSet[int]:
+        """The ranges that it has, or is about to have, or has not yet let go of."""
+        ...
+
+    async def take(self, range_id: int) -> None:
+        """Becomes the owner of the range. Raises LeaseHeld, Unavailable, OwnershipLost."""
+        ...
+
+    async def give_up(self, range_id: int) -> None:
+        """Hands the range over cleanly. Raises Unavailable, OwnershipLost."""
+        ...
+
+
+class RangeFollower:
+    """Follows the plan for one lane. Moves run at the same time, one for each range."""
+
+    def __init__(self, membership: Membership, lane: int, taker: Taker, clock: Clock) -> None:
+        self._membership = membership
+        self._lane = lane
+        self._taker = taker
+        self._clock = clock
+        self._moves: dict[int, asyncio.Task[None]] = {}
+        self._not_before: dict[int, float] = {}
+        self._held: set[int] = set()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Returns when the session is lost. Moves that are under way are cancelled then, or when it is cancelled."""
+        watching = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            while not self._membership.session_lost():
+                self._wake.clear()
+                self._follow()
+                await self._pause()
+        finally:
+            left = [watching, *self._moves.values()]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    def _follow(self) -> None:
+        """Starts every move that the plan asks for and that is not held back by an earlier failure."""
+        assignment, own, now = self._membership.plan().assignment, self._taker.ranges, self._clock.monotonic()
+        given = {r for r, lane in assignment.items() if lane == self._lane}
+        wishes = [
+            *((r, False) for r in sorted(own) if r in assignment and r not in given),
+            *((r, True) for r in sorted(given) if r not in own),
+        ]
+        for range_id, own_it in wishes:
+            if len(self._moves) >= MOVES_IN_FLIGHT_MAX:
+                break
+            if range_id not in self._moves and self._not_before.get(range_id, now) <= now:
+                self._moves[range_id] = asyncio.get_running_loop().create_task(self._move(range_id, own_it))
+
+    async def _move(self, range_id: int, own_it: bool) -> None:
+        try:
+            await (self._taker.take(range_id) if own_it else self._taker.give_up(range_id))
+            if (range_id in self._taker.ranges) is not own_it:
+                self._hold_back(range_id, HELD_RETRY_S)
+        except LeaseHeld:
+            self._held.add(range_id)
+            self._hold_back(range_id, HELD_RETRY_S)
+        except (Unavailable, OwnershipLost) as error:
+            log.info("a range did not move", range=range_id, lane=self._lane, error=str(error))
+            self._hold_back(range_id, HELD_RETRY_S)
+        except Exception:
+            log.exception("a range did not move", range=range_id, lane=self._lane)
+            self._hold_back(range_id, FAILED_RETRY_S)
+        finally:
+            del self._moves[range_id]
+            self._wake.set()
+
+    def _hold_back(self, range_id: int, seconds: float) -> None:
+        self._not_before[range_id] = self._clock.monotonic() + seconds
+
+    async def _watch(self) -> None:
+        """A change may have freed the leases that were held."""
+        while True:
+            await self._membership.changed()
+            for range_id in self._held:
+                self._not_before.pop(range_id, None)
+            self._held.clear()
+            self._wake.set()
+
+    async def _pause(self) -> None:
+        waits = [asyncio.ensure_future(w) for w in (self._wake.wait(), self._clock.sleep(LOOK_S))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)

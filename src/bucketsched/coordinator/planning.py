@@ -1,0 +1,114 @@
+"""The coordinator: campaigns, reads, plans, writes; again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from ..core import failpoints
+from ..core.assignment import assign
+from ..core.errors import OwnershipLost, Unavailable
+from ..ports import Clock, Member, Membership, Plan, PlanStore, RangeStatus
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningLimits:
+    """How fast a coordinator reacts."""
+
+    settle_s: float = 0.3
+    """A lane that joined gets its share this much later, so that a cluster that starts as a whole is planned once."""
+    poll_s: float = 0.5
+    look_s_min: float = 0.05
+    """Changes come in swarms: it looks no more often than this."""
+    retry_s: float = 0.2
+    retry_s_max: float = 2.0
+
+
+class Coordinator:
+    """One candidate. `membership`, if given, wakes it at a change; without, it looks every `poll_s`."""
+
+    def __init__(
+        self,
+        plan_store: PlanStore,
+        clock: Clock,
+        limits: PlanningLimits | None = None,
+        membership: Membership | None = None,
+    ) -> None:
+        self._store = plan_store
+        self._clock = clock
+        self._limits = limits or PlanningLimits()
+        self._membership = membership
+        self._joined: dict[tuple[int, str], float] = {}
+
+    async def run(self) -> None:
+        """Works until cancelled; then resigns, so that another one follows at once."""
+        pause = self._limits.retry_s
+        try:
+            while True:
+                try:
+                    await self._store.campaign()
+                    wait_s = await self.plan_once()
+                    pause = self._limits.retry_s
+                    await self._clock.sleep(self._limits.look_s_min)
+                    await self._change(wait_s)
+                except OwnershipLost as error:
+                    log.info("the plan is somebody else's now", reason=str(error))
+                    await self._clock.sleep(self._limits.retry_s)
+                except Unavailable as error:
+                    log.warning("no planning", error=str(error))
+                    await self._clock.sleep(pause)
+                    pause = min(2 * pause, self._limits.retry_s_max)
+        finally:
+            await self._store.resign()
+
+    async def plan_once(self) -> float:
+        """Writes a new plan if one is needed; the seconds until it wants to look again.
+
+        Raises OwnershipLost, Unavailable.
+        """
+        plan, members, ranges = await self._store.read()
+        weights, unsettled_s = self._settled(members, plan)
+        current = {**_held(ranges, weights), **plan.assignment}
+        wanted = assign(len(ranges), weights, current)
+        if wanted and wanted != plan.assignment:
+            failpoints.reach("plan.computed")
+            written = await self._store.write(Plan(plan.version, wanted))
+            moved = sum(plan.assignment.get(r) != lane for r, lane in wanted.items())
+            log.info("planned", version=written.version, lanes=len(weights), moved=moved)
+        return min(self._limits.poll_s, unsettled_s)
+
+    def _settled(self, members: Sequence[Member], plan: Plan) -> tuple[dict[int, int], float]:
+        """Weights of the lanes to plan with, and the seconds until another one has settled.
+
+        A lane that the plan knows counts at once: whoever took its slot takes its ranges.
+        """
+        now = self._clock.monotonic()
+        lanes = {(m.lane, m.member_id): m.weight for m in members if m.lane >= 0}
+        self._joined = {key: self._joined.get(key, now) for key in lanes}
+        planned = set(plan.assignment.values())
+        left = {key: self._joined[key] + self._limits.settle_s - now for key in lanes if key[0] not in planned}
+        weights = {key[0]: weight for key, weight in lanes.items() if left.get(key, 0) <= 0}
+        return weights, min((s for s in left.values() if s > 0), default=self._limits.poll_s)
+
+    async def _change(self, seconds: float) -> None:
+        """Waits for a change, or that long."""
+        if self._membership is None:
+            await self._clock.sleep(seconds)
+            return
+        waits = [asyncio.ensure_future(w) for w in (self._membership.changed(), self._clock.sleep(seconds))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _held(ranges: Sequence[RangeStatus], lanes: Mapping[int, int]) -> dict[int, int]:
+    """Where the plan says nothing, a range stays with whoever holds it."""
+    return {status.range_id: status.lane for status in ranges if status.held and status.lane in lanes}
