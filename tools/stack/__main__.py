@@ -86,7 +86,8 @@ def run(_: Stack, command: list[str]) -> int:
         signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
         while True:
             try:
-                return child.wait()
+                code = child.wait()
+                return code if code >= 0 else 128 - code  # as a shell says it of a signal
             except KeyboardInterrupt:  # the terminal has told the child as well
                 continue
 
