@@ -24,23 +24,32 @@ def timestamp_ms(seconds: int, nanos: int, field: str) -> int:
 
 
 def duration_ms(seconds: int, nanos: int, field: str) -> int:
-    """The length of a protobuf Duration. Raises InvalidArgument where the message is not a valid one."""
+    """The length of a protobuf Duration, rounded away from zero, so that what is negative remains so.
+
+    Raises InvalidArgument where the message is not a valid one.
+    """
     if not -_DURATION_S_MAX <= seconds <= _DURATION_S_MAX:
         raise InvalidArgument(field, f"must have seconds of -{_DURATION_S_MAX} to {_DURATION_S_MAX}")
     if not -_NANOS_MAX <= nanos <= _NANOS_MAX:
         raise InvalidArgument(field, f"must have nanos of -{_NANOS_MAX} to {_NANOS_MAX}")
     if seconds * nanos < 0:
         raise InvalidArgument(field, "must have seconds and nanos of the same sign")
+    if seconds < 0 or nanos < 0:
+        return seconds * 1000 + nanos // _NANOS_PER_MS
     return seconds * 1000 - (-nanos // _NANOS_PER_MS)
 
 
 def seconds_ms(seconds: float, field: str) -> int:
-    """A number of seconds, as people and JSON give it. Raises InvalidArgument for NaN and infinities."""
+    """A number of seconds, as people and JSON give it, rounded as by `duration_ms`.
+
+    Raises InvalidArgument for NaN and infinities.
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise InvalidArgument(field, "must be a finite number of seconds")
     if abs(seconds) > _DURATION_S_MAX:
         raise InvalidArgument(field, f"must be at most {_DURATION_S_MAX} seconds")
-    return math.ceil(round(seconds * 1000, 6))
+    ms = round(seconds * 1000, 6)
+    return math.ceil(ms) if seconds >= 0 else min(-1, math.floor(ms))
 
 
 def in_words(ms: int) -> str:

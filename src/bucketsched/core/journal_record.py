@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .task import REF_BYTES, FactKind
@@ -82,7 +81,7 @@ def encode(record: JournalRecord) -> bytes:
 
 def _data_of(other: Other) -> bytes:
     if other.kind is FactKind.FAILED:
-        return other.reason.encode()
+        return other.reason.encode(errors="replace")
     if other.kind is FactKind.MOVED:
         return _U64.pack(other.new_due_ms) + other.body
     return b""
@@ -94,31 +93,36 @@ def decode(value: bytes) -> JournalRecord:
         magic, schema, lane, nonce, at_ms, count = _HEAD.unpack_from(value)
         if magic != b"BJ" or schema != SCHEMA:
             raise JournalCorrupt(f"magic {magic!r}, schema {schema}")
-        sections = list(_sections(value, _HEAD.size, count))
+        at = _HEAD.size
+        sections = []
+        for _ in range(count):
+            section, at = _section(value, at)
+            sections.append(section)
+        if at != len(value):
+            raise JournalCorrupt(f"{len(value) - at} bytes too many")
     except (struct.error, ValueError) as error:
         raise JournalCorrupt(str(error)) from error
     return JournalRecord(lane, nonce, at_ms, sections)
 
 
-def _sections(value: bytes, at: int, count: int) -> Iterator[Section]:
-    for _ in range(count):
-        range_id, epoch, dispatched = _SECTION.unpack_from(value, at)
-        at += _SECTION.size
-        end = at + dispatched * REF_BYTES
-        if end > len(value):
-            raise JournalCorrupt("cut off")
-        refs = [value[i : i + REF_BYTES] for i in range(at, end, REF_BYTES)]
-        (closed,) = _U16.unpack_from(value, end)
-        at = end + 2
-        buckets = [_U64.unpack_from(value, at + 8 * i)[0] for i in range(closed)]
-        at += 8 * closed
-        (others,) = _U32.unpack_from(value, at)
-        at += 4
-        section = Section(range_id, epoch, refs, [], buckets)
-        for _ in range(others):
-            other, at = _other(value, at)
-            section.others.append(other)
-        yield section
+def _section(value: bytes, at: int) -> tuple[Section, int]:
+    range_id, epoch, dispatched = _SECTION.unpack_from(value, at)
+    at += _SECTION.size
+    end = at + dispatched * REF_BYTES
+    if end > len(value):
+        raise JournalCorrupt("cut off")
+    refs = [value[i : i + REF_BYTES] for i in range(at, end, REF_BYTES)]
+    (closed,) = _U16.unpack_from(value, end)
+    at = end + 2
+    buckets = [_U64.unpack_from(value, at + 8 * i)[0] for i in range(closed)]
+    at += 8 * closed
+    (others,) = _U32.unpack_from(value, at)
+    at += 4
+    section = Section(range_id, epoch, refs, [], buckets)
+    for _ in range(others):
+        other, at = _other(value, at)
+        section.others.append(other)
+    return section, at
 
 
 def _other(value: bytes, at: int) -> tuple[Other, int]:

@@ -17,6 +17,7 @@ from .task import Priority, TaskRow
 Headers = list[tuple[str, bytes]]
 METADATA_PREFIX = "bs-meta-"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
+_OURS = ("ce_", METADATA_PREFIX, "content-type")
 
 
 @dataclass(slots=True)
@@ -87,8 +88,11 @@ def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int) -> Me
 
 
 def from_headers(headers: Iterable[tuple[str, bytes]], value: bytes) -> TaskEvent:
-    """Reverse of `to_message`. Raises KeyError or ValueError where the headers are not bucketsched's."""
-    plain = {name: raw.decode() for name, raw in headers}
+    """Reverse of `to_message`. Headers that others added are passed over, in whatever encoding they are.
+
+    Raises KeyError or ValueError where the headers are not bucketsched's.
+    """
+    plain = {name: raw.decode() for name, raw in headers if name.startswith(_OURS)}
     namespace, queue = plain["ce_namespace"], plain["ce_queue"]
     metadata = {k.removeprefix(METADATA_PREFIX): v for k, v in plain.items() if k.startswith(METADATA_PREFIX)}
     return TaskEvent(
