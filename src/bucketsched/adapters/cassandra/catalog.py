@@ -1,0 +1,140 @@
+"""Cluster constants, namespaces and queues in Cassandra.
+
+Their rows are written by lightweight transactions only. One that was not applied, or whose outcome is unknown, is
+followed by a serial read: that sees what is decided, and finishes what is half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...core.catalog import Namespace, Queue, QueueKind
+from ...core.cluster import ClusterConstants
+from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from .session import CassandraSession, Row
+
+CREATE_ATTEMPTS_MAX = 3
+"""Several who create one name at once get in each other's way."""
+
+_CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
+_NAMESPACE = "name, namespace_id, created_at"
+_QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at"
+_CONSTANTS_ID = "cluster"
+
+_STATEMENTS = {
+    "constants": f"SELECT {_CONSTANTS} FROM cluster_constants WHERE id = ?",
+    "set_constants": f"INSERT INTO cluster_constants (id, {_CONSTANTS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "namespace": f"SELECT {_NAMESPACE} FROM namespaces WHERE name = ?",
+    "namespaces": f"SELECT {_NAMESPACE} FROM namespaces",
+    "create_namespace": f"INSERT INTO namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
+    "queue": f"SELECT {_QUEUE} FROM queues WHERE namespace_id = ? AND name = ?",
+    "queues": f"SELECT {_QUEUE} FROM queues WHERE namespace_id = ? AND name > ? LIMIT ?",
+    "create_queue": f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+}
+_SERIAL_READS = ("constants", "namespace", "queue")
+
+
+class CassandraCatalog:
+    """Implements Catalog. Made by `open`."""
+
+    def __init__(self, session: CassandraSession, statements: dict[str, Any]) -> None:
+        self._session = session
+        self._statements = statements
+
+    @classmethod
+    async def open(cls, session: CassandraSession) -> CassandraCatalog:
+        """Prepares its statements. Raises ConfigError where tables are missing, Unavailable."""
+        statements = {name: await session.prepare(cql) for name, cql in _STATEMENTS.items()}
+        for name in _SERIAL_READS:
+            statements[f"serial {name}"] = await session.prepare(_STATEMENTS[name], serial=True)
+        return cls(session, statements)
+
+    async def constants(self) -> ClusterConstants | None:
+        """See Catalog."""
+        rows = await self._read("constants", (_CONSTANTS_ID,))
+        return _constants(rows[0]) if rows else None
+
+    async def set_constants(self, constants: ClusterConstants) -> ClusterConstants:
+        """What is stored afterwards: the given ones, or those that were there before. Raises Unavailable."""
+        values = (
+            _CONSTANTS_ID,
+            constants.cluster_id.bytes,
+            constants.shards,
+            constants.ranges,
+            constants.horizon_ms,
+            constants.grace_ms,
+            constants.retention_ms,
+            constants.lanes,
+        )
+        row = await self._create("set_constants", values, "constants", (_CONSTANTS_ID,))
+        return constants if row is None else _constants(row)
+
+    async def get_namespace(self, name: str) -> Namespace | None:
+        """See Catalog."""
+        rows = await self._read("namespace", (name,))
+        return Namespace(*rows[0]) if rows else None
+
+    async def list_namespaces(self) -> list[Namespace]:
+        """See Catalog."""
+        rows = await self._read("namespaces", ())
+        return sorted((Namespace(*row) for row in rows), key=lambda namespace: namespace.name)
+
+    async def create_namespace(self, namespace: Namespace) -> Namespace:
+        """See Catalog. Raises Unavailable."""
+        values = (namespace.name, namespace.namespace_id, namespace.created_ms)
+        row = await self._create("create_namespace", values, "namespace", (namespace.name,))
+        return namespace if row is None else Namespace(*row)
+
+    async def get_queue(self, namespace_id: bytes, name: str) -> Queue | None:
+        """See Catalog."""
+        rows = await self._read("queue", (namespace_id, name))
+        return _queue(rows[0]) if rows else None
+
+    async def list_queues(self, namespace_id: bytes, after: str, limit: int) -> list[Queue]:
+        """See Catalog."""
+        return [_queue(row) for row in await self._read("queues", (namespace_id, after, limit))]
+
+    async def create_queue(self, queue: Queue) -> Queue:
+        """See Catalog. Raises Unavailable."""
+        values = (
+            queue.namespace_id,
+            queue.namespace,
+            queue.name,
+            str(queue.kind),
+            queue.topic,
+            queue.partitions,
+            queue.replication,
+            queue.priority_topics,
+            queue.created_ms,
+        )
+        row = await self._create("create_queue", values, "queue", (queue.namespace_id, queue.name))
+        return queue if row is None else _queue(row)
+
+    async def _read(self, name: str, values: Sequence[Any]) -> list[Row]:
+        return await self._session.read(self._statements[name], values)
+
+    async def _create(self, insert: str, values: Sequence[Any], read: str, key: Sequence[Any]) -> Row | None:
+        """Inserts if not there. None: it was not; else the row as it is stored."""
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            error: NotWritten | OutcomeUnknown | None = None
+            try:
+                answer = await self._session.write(self._statements[insert], values)
+                if answer and answer[0][0]:
+                    return None
+            except (NotWritten, OutcomeUnknown) as failure:
+                error = failure
+            if stored := await self._read(f"serial {read}", key):
+                return stored[0]
+        raise Unavailable(str(error) if error else f"cassandra: {insert} came to no decision")
+
+
+def _constants(row: Row) -> ClusterConstants:
+    from uuid import UUID
+
+    return ClusterConstants(UUID(bytes=row[0]), *row[1:])
+
+
+def _queue(row: Row) -> Queue:
+    namespace_id, namespace, name, kind, *rest = row
+    return Queue(namespace_id, namespace, name, QueueKind(kind), *rest)

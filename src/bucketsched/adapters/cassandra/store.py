@@ -1,0 +1,233 @@
+"""Task rows in Cassandra.
+
+A row's statement carries values that are encoded here, once: they go into the batch's frame as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ...config import CassandraSettings
+from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.task import NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
+from ...core.task_id import shard_in
+from ...encoding.rows import decode_body, encode_body
+from ...ports import Clock, Page
+from .group_commit import GroupCommit, Limits, Write
+from .session import CassandraSession, Row
+
+TTL_S_MIN = 3_600
+TTL_S_MAX = 20 * 365 * 86_400
+"""The server refuses more."""
+EXPIRES_S_MAX = (1 << 31) - 2 - 86_400
+"""The last second, since the Unix epoch, at which the server lets a cell expire, less a day for clocks that differ."""
+FACTS_OUTLIVE_S = 86_400
+"""A fact expires that much after its row, so that no row is ever seen without its facts."""
+MARK_ROWS_MAX = 100
+"""Marks in one batch: they are small."""
+MARK_BATCHES_IN_FLIGHT_MAX = 16
+MARKS_WAITING_MAX = 50_000
+READ_BYTES_TARGET = 4 * 1024 * 1024
+"""Bodies that one read brings, about."""
+READ_ROWS_MIN = 16
+BODY_BYTES_GUESS_MAX = 1024 * 1024
+DECODE_ROWS_PER_TURN = 200
+"""Rows made from one read before others get the event loop."""
+
+_I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
+_PARTITION = struct.Struct(">HiBHiB")
+_PLACE = ("bucket", "shard", "due_at", "namespace_id", "task_id")
+
+_INSERT = (
+    "INSERT INTO tasks (bucket, shard, due_at, namespace_id, task_id, body, generation, attempt) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
+)
+_COLUMNS = (
+    "due_at, namespace_id, task_id, body, generation, attempt, "
+    "dispatched_at, cancelled_at, failed_at, failed_reason, moved_to"
+)
+_GET = f"SELECT {_COLUMNS} FROM tasks WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
+_READ_START = f"SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? AND due_at < ? LIMIT ?"
+_READ_AFTER = (
+    f"SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? "
+    "AND (due_at, namespace_id, task_id) > (?, ?, ?) AND (due_at) < (?) LIMIT ?"
+)
+_PENDING = (
+    "SELECT due_at, namespace_id, task_id, generation, attempt, dispatched_at, cancelled_at, failed_at, moved_to "
+    "FROM tasks WHERE bucket = ? AND shard IN ? AND due_at >= ? AND due_at < ?"
+)
+_FACT_COLUMNS = {
+    FactKind.DISPATCHED: ("dispatched_at",),
+    FactKind.CANCELLED: ("cancelled_at",),
+    FactKind.FAILED: ("failed_at", "failed_reason"),
+    FactKind.MOVED: ("moved_to",),
+}
+
+
+def _update(columns: tuple[str, ...]) -> str:
+    sets = ", ".join(f"{column} = ?" for column in columns)
+    return f"UPDATE tasks USING TTL ? SET {sets} WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
+
+
+class CassandraTaskStore:
+    """Implements TaskStore. Made by `open`."""
+
+    def __init__(
+        self,
+        session: CassandraSession,
+        settings: CassandraSettings,
+        clock: Clock,
+        retention_ms: int,
+        statements: dict[str, Any],
+        facts: dict[FactKind, Any],
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._retention_s = retention_ms // 1000
+        self._statements = statements
+        self._facts = facts
+        self._body_bytes = 1_024.0  # of late, on average
+        limits = Limits(
+            settings.batch_rows_max,
+            settings.batch_bytes_max,
+            settings.batch_delay_ms_max / 1000,
+            settings.batches_in_flight_max,
+            settings.rows_waiting_max,
+        )
+        self._inserts = GroupCommit(session.write_batch, session.group_of, limits)
+        limits = Limits(MARK_ROWS_MAX, settings.batch_bytes_max, 0, MARK_BATCHES_IN_FLIGHT_MAX, MARKS_WAITING_MAX)
+        self._marks = GroupCommit(session.write_batch, session.group_of, limits)
+
+    @classmethod
+    async def open(
+        cls, session: CassandraSession, settings: CassandraSettings, clock: Clock, retention_ms: int
+    ) -> CassandraTaskStore:
+        """Prepares its statements. Raises ConfigError where the tables are missing, Unavailable."""
+        texts = {
+            "insert": _INSERT,
+            "get": _GET,
+            "read_start": _READ_START,
+            "read_after": _READ_AFTER,
+            "pending": _PENDING,
+        }
+        statements = {name: await session.prepare(text) for name, text in texts.items()}
+        facts = {kind: await session.prepare(_update(columns)) for kind, columns in _FACT_COLUMNS.items()}
+        return cls(session, settings, clock, retention_ms, statements, facts)
+
+    # ------------------------------------------------------------ writing
+
+    async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
+        """See TaskStore. A row due later than the server can keep is NotWritten."""
+        now_s = self._clock.now_ms() // 1000
+        last_due_ms = min(EXPIRES_S_MAX, now_s + TTL_S_MAX) * 1000
+        kept = [row for row in rows if row.due_ms < last_due_ms]
+        answers = await self._inserts.write([self._insertion(row, now_s) for row in kept])
+        if len(kept) == len(rows):
+            return answers
+        answer = iter(answers)
+        late = NotWritten("cassandra: due later than a row can be kept")
+        return [next(answer) if row.due_ms < last_due_ms else late for row in rows]
+
+    def _insertion(self, row: TaskRow, now_s: int) -> Write:
+        body = encode_body(row.body)
+        key, place = _placed(row.due_ms, row.namespace_id, row.task_id)
+        ttl_s = _ttl_s(row.due_ms // 1000 + self._retention_s, now_s)
+        values = (*place, body, _I32.pack(row.generation), _I32.pack(row.attempt), _I32.pack(ttl_s))
+        return Write(key, self._statements["insert"], values, len(body) + 64)
+
+    async def mark(self, marks: Sequence[Mark]) -> None:
+        """See TaskStore."""
+        now_s = self._clock.now_ms() // 1000
+        answers = await self._marks.write([self._fact(mark, now_s) for mark in marks])
+        for answer in answers:
+            if answer is not None:
+                raise Unavailable(str(answer)) from answer
+
+    def _fact(self, mark: Mark, now_s: int) -> Write:
+        ref = RowRef.unpack(mark.ref)
+        key, place = _placed(ref.due_ms, ref.namespace_id, ref.task_id)
+        ttl_s = _ttl_s(ref.due_ms // 1000 + self._retention_s + FACTS_OUTLIVE_S, now_s)
+        reason = (mark.reason.encode(),) if mark.kind is FactKind.FAILED else ()
+        values = (_I32.pack(ttl_s), _I64.pack(mark.at_ms), *reason, *place)
+        return Write(key, self._facts[mark.kind], values, 80 + len(mark.reason) * 4)
+
+    # ------------------------------------------------------------ reading
+
+    async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
+        """See TaskStore."""
+        place = (bucket_of(due_ms), shard_in(task_id), due_ms, namespace_id, task_id)
+        rows = await self._session.read(self._statements["get"], place)
+        return next(iter(_decode(rows)), None)
+
+    async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
+        """See TaskStore. May return fewer than `limit` where bodies are large."""
+        assert limit > 0, limit
+        until_ms = min(until_ms, bucket_end_ms(bucket))
+        start = RowRef.unpack(after)[:3] if after is not None else None
+        if start is not None and start[0] >= until_ms:
+            return Page([], complete=True)
+        rows_max = min(limit, max(READ_ROWS_MIN, int(READ_BYTES_TARGET / self._body_bytes)))
+        while True:
+            rows = await self._read(bucket, shard, start, until_ms, rows_max)
+            tasks = await self._decode_in_turns(rows)
+            if tasks or len(rows) < rows_max:
+                return Page(tasks, complete=len(rows) < rows_max)
+            start = rows[-1][:3]  # nothing but facts without bodies: read on
+
+    async def _read(self, bucket: int, shard: int, start: Row | None, until_ms: int, limit: int) -> list[Row]:
+        values: Row = (bucket, shard, until_ms, limit) if start is None else (bucket, shard, *start, until_ms, limit)
+        statement = self._statements["read_start" if start is None else "read_after"]
+        try:
+            rows = await self._session.read(statement, values)
+        except Unavailable:
+            self._body_bytes = min(self._body_bytes * 2, BODY_BYTES_GUESS_MAX)  # next time, ask for less
+            raise
+        if rows:
+            seen = sum(len(row[3]) for row in rows if row[3] is not None) / len(rows)
+            self._body_bytes = max(1.0, seen, (seen + self._body_bytes) / 2)
+        return rows
+
+    async def _decode_in_turns(self, rows: list[Row]) -> list[StoredTask]:
+        tasks = _decode(rows[:DECODE_ROWS_PER_TURN])
+        for at in range(DECODE_ROWS_PER_TURN, len(rows), DECODE_ROWS_PER_TURN):
+            await asyncio.sleep(0)
+            tasks += _decode(rows[at : at + DECODE_ROWS_PER_TURN])
+        return tasks
+
+    async def pending_refs(self, bucket: int, shards: Sequence[int], from_ms: int, until_ms: int) -> list[bytes]:
+        """See TaskStore."""
+        if not shards:
+            return []
+        rows = await self._session.read(self._statements["pending"], (bucket, list(shards), from_ms, until_ms))
+        return [
+            RowRef(due_ms, namespace_id, task_id, generation, attempt).pack()
+            for due_ms, namespace_id, task_id, generation, attempt, dispatched, cancelled, failed, moved in rows
+            if generation is not None and dispatched is None and cancelled is None and failed is None and moved is None
+        ]
+
+
+def _placed(due_ms: int, namespace_id: bytes, task_id: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+    """The routing key of a row's partition, and the encoded columns of its primary key."""
+    bucket, shard = bucket_of(due_ms), shard_in(task_id)
+    key = _PARTITION.pack(4, bucket, 0, 4, shard, 0)
+    return key, (key[2:6], key[9:13], _I64.pack(due_ms), namespace_id, task_id)
+
+
+def _ttl_s(expires_s: int, now_s: int) -> int:
+    return max(TTL_S_MIN, min(TTL_S_MAX, expires_s - now_s, EXPIRES_S_MAX - now_s))
+
+
+def _decode(rows: list[Row]) -> list[StoredTask]:
+    tasks = []
+    for due_ms, namespace_id, task_id, body, generation, attempt, dispatched, cancelled, failed, reason, moved in rows:
+        if body is None:
+            continue
+        row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation, attempt)
+        if dispatched is None and cancelled is None and failed is None and moved is None:
+            tasks.append(StoredTask(row, NO_FACTS))
+        else:
+            tasks.append(StoredTask(row, Facts(dispatched, cancelled, failed, reason or "", moved)))
+    return tasks
