@@ -55,6 +55,7 @@ class Dispatcher:
         self._unrouted: dict[tuple[bytes, str], list[tuple[TaskRow, OwnedRange]]] = {}
         self._began = float("-inf")
         self._retry_s = RETRY_S_MIN
+        self._ended = False
         self.wake = asyncio.Event()
         self.turn = asyncio.Lock()
         self.last: tuple[int, bytes] = (-1, b"")
@@ -79,11 +80,20 @@ class Dispatcher:
         self._marker.restart(*self.last)
 
     def submit(self, change: Mutation | Closing) -> None:
-        """Queues a change for the next transaction."""
+        """Queues a change for the next transaction. Raises Unavailable."""
+        if self._ended:
+            raise Unavailable("the lane has ended")
         if len(self._mutations) >= self._limits.mutations_waiting_max:
             raise Unavailable("too many changes wait for the journal")
         self._mutations.append(change)
         self.wake.set()
+
+    def abandon(self) -> None:
+        """The lane has ended: whoever waits for a change is sent to the next owner."""
+        self._ended = True
+        while self._mutations:
+            change = self._mutations.popleft()
+            change.answer(False) if isinstance(change, Closing) else change.refuse(HintAnswer.NOT_OWNER)
 
     async def reinitialise(self) -> None:
         """Fences this lane's own former life: init, validate. Raises Unavailable, LaneLost."""
@@ -247,7 +257,11 @@ class Dispatcher:
             await self._refused(batch, refusal)
         except (OwnershipLost, OutcomeUnknown) as doubt:
             log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
-            found = await self._resolve(batch.nonce)
+            try:
+                found = await self._resolve(batch.nonce)
+            except LaneLost:
+                self._restore(batch)
+                raise
             self._settle(batch, found, value) if found is not None else self._restore(batch)
         else:
             self._retry_s = RETRY_S_MIN

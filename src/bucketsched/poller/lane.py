@@ -105,6 +105,7 @@ class Lane:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.dispatcher.abandon()
 
     async def stop(self) -> None:
         """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released."""

@@ -79,12 +79,16 @@ class Loader:
     def _room(self, owned: OwnedRange, resident_bytes: int, urgent: bool) -> bool:
         rows_max, bytes_max = self._limits.heap_rows_max, self._limits.heap_bytes_max
         if urgent:
-            return owned.resident_rows < 2 * rows_max and resident_bytes < 2 * bytes_max
-        return owned.resident_rows + owned.reading_rows < rows_max and resident_bytes < bytes_max
+            rows_max, bytes_max = 2 * rows_max, 2 * bytes_max
+        rows = owned.resident_rows + owned.reading_rows + self._page_rows(owned)
+        return rows <= rows_max and resident_bytes < bytes_max
+
+    def _page_rows(self, owned: OwnedRange) -> int:
+        return min(self._limits.page_rows_max, max(1, self._limits.heap_rows_max // (2 * len(owned.shards))))
 
     def _begin(self, owned: OwnedRange, cursor: Cursor) -> None:
         cursor.reading = True
-        limit = min(self._limits.page_rows_max, max(1, self._limits.heap_rows_max // (2 * len(owned.shards))))
+        limit = self._page_rows(owned)
         owned.reading_rows += limit
         task = asyncio.create_task(self._read(owned, cursor, limit))
         self._reads.add(task)
