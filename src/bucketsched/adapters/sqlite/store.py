@@ -1,0 +1,199 @@
+"""Task rows."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from ...core.errors import NotWritten, OutcomeUnknown
+from ...core.task import (
+    BUCKET_MS,
+    NO_FACTS,
+    FactKind,
+    Facts,
+    Mark,
+    RowRef,
+    StoredTask,
+    TaskRow,
+    bucket_of,
+)
+from ...core.task_id import shard_in
+from ...encoding.rows import decode_body, encode_body
+from ...ports import Page
+from .database import Database, as_unavailable
+
+ROWS_PER_OPERATION_MAX = 500
+ROWS_PER_STATEMENT_MAX = 100
+"""One step of SQLite inserts so many: each step gives up Python's lock and has to get it back."""
+PURGE_ROWS_MAX = 10_000
+"""Removed by one call of `purge`."""
+
+_KEY = "bucket, shard, due_ms, namespace_id, task_id"
+_COLUMNS = (
+    "due_ms, namespace_id, task_id, generation, attempt, dispatched_ms, cancelled_ms, failed_ms, failed_reason, "
+    "moved_to_ms, body"
+)
+_UNSETTLED = "dispatched_ms IS NULL AND cancelled_ms IS NULL AND failed_ms IS NULL AND moved_to_ms IS NULL"
+_FACT_COLUMNS = {
+    FactKind.DISPATCHED: "dispatched_ms",
+    FactKind.CANCELLED: "cancelled_ms",
+    FactKind.FAILED: "failed_ms",
+    FactKind.MOVED: "moved_to_ms",
+}
+
+_GET = f"SELECT {_COLUMNS} FROM tasks WHERE ({_KEY}) = (?, ?, ?, ?, ?) AND body IS NOT NULL"
+_READ = f"""SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? AND due_ms < ?
+    AND (due_ms, namespace_id, task_id) > (?, ?, ?) AND body IS NOT NULL
+    ORDER BY due_ms, namespace_id, task_id LIMIT ?"""
+_PENDING = f"""SELECT due_ms, namespace_id, task_id, generation, attempt FROM tasks
+    WHERE bucket = ? AND shard = ? AND due_ms >= ? AND due_ms < ? AND {_UNSETTLED} AND body IS NOT NULL
+    ORDER BY due_ms, namespace_id, task_id"""
+_EXPIRED = f"""DELETE FROM tasks WHERE rowid IN (SELECT rowid FROM tasks
+    WHERE bucket <= ? AND due_ms < ? AND coalesce(moved_to_ms, 0) < ? AND (body IS NULL OR NOT ({_UNSETTLED}))
+    LIMIT ?)"""
+_BEFORE_ALL = (-1, b"", b"")
+
+
+class SqliteTaskStore:
+    """See ports.TaskStore."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
+        """See ports.TaskStore."""
+        size = ROWS_PER_OPERATION_MAX
+        if len(rows) <= size:
+            return await self._insert_part(rows)
+        parts = [self._insert_part(rows[i : i + size]) for i in range(0, len(rows), size)]
+        return [answer for answers in await asyncio.gather(*parts) for answer in answers]
+
+    async def _insert_part(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
+        if not rows:
+            return []
+        values = [_values(row) for row in rows]
+        try:
+            await self._database.write(partial(_insert, values=values), rows=len(rows))
+        except (NotWritten, OutcomeUnknown) as error:
+            return [error] * len(rows)
+        return [None] * len(rows)
+
+    async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
+        """See ports.TaskStore."""
+        key = (bucket_of(due_ms), shard_in(task_id), due_ms, namespace_id, task_id)
+        row = await self._database.read(lambda connection: connection.execute(_GET, key).fetchone())
+        return _stored(row) if row else None
+
+    async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
+        """See ports.TaskStore."""
+        last = RowRef.unpack(after)[:3] if after is not None else _BEFORE_ALL
+        parameters = (bucket, shard, until_ms, *last, limit + 1)
+
+        def read(connection: sqlite3.Connection) -> Page:
+            found = connection.execute(_READ, parameters).fetchall()
+            return Page([_stored(row) for row in found[:limit]], len(found) <= limit)
+
+        return await self._database.read(read)
+
+    async def pending_refs(self, bucket: int, shards: Sequence[int], from_ms: int, until_ms: int) -> list[bytes]:
+        """See ports.TaskStore."""
+
+        def read(connection: sqlite3.Connection) -> list[bytes]:
+            rows: list[Any] = []
+            for shard in shards:
+                rows += connection.execute(_PENDING, (bucket, shard, from_ms, until_ms)).fetchall()
+            return [RowRef(*row).pack() for row in rows]
+
+        return await self._database.read(read)
+
+    async def mark(self, marks: Sequence[Mark]) -> None:
+        """See ports.TaskStore."""
+        size = ROWS_PER_OPERATION_MAX
+        with as_unavailable():
+            for i in range(0, len(marks), size):
+                part = marks[i : i + size]
+                await self._database.write(partial(_mark, marks=part), rows=len(part))
+
+    async def purge(self, now_ms: int, retention_ms: int) -> int:
+        """Removes at most PURGE_ROWS_MAX settled rows whose due (moved rows: new due) + retention has passed; how many.
+
+        A row that still has to be dispatched stays, however old it is. Raises Unavailable.
+        """
+        before_ms, removed, step = now_ms - retention_ms, 0, ROWS_PER_OPERATION_MAX
+        parameters = (before_ms // BUCKET_MS, before_ms, before_ms, step)
+        with as_unavailable():
+            while removed < PURGE_ROWS_MAX:
+                count = await self._database.write(lambda c: c.execute(_EXPIRED, parameters).rowcount, rows=step)
+                removed += count
+                if count < step:
+                    break
+        return removed
+
+
+def _values(row: TaskRow) -> tuple[Any, ...]:
+    return (
+        row.bucket,
+        shard_in(row.task_id),
+        row.due_ms,
+        row.namespace_id,
+        row.task_id,
+        row.generation,
+        row.attempt,
+        encode_body(row.body),
+    )
+
+
+def _insert(connection: sqlite3.Connection, values: list[tuple[Any, ...]]) -> None:
+    for i in range(0, len(values), ROWS_PER_STATEMENT_MAX):
+        part = values[i : i + ROWS_PER_STATEMENT_MAX]
+        connection.execute(_insert_statement(len(part)), [cell for row in part for cell in row])
+
+
+def _insert_statement(rows: int) -> str:
+    return f"""INSERT INTO tasks ({_KEY}, generation, attempt, body)
+        VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}
+        ON CONFLICT ({_KEY}) DO UPDATE SET generation = excluded.generation, attempt = excluded.attempt,
+        body = excluded.body"""
+
+
+def _mark_statement(column: str, rows: int) -> str:
+    """The first fact of a kind stays. A fact may come before its row does."""
+    return f"""INSERT INTO tasks ({_KEY}, generation, attempt, {column}, failed_reason)
+        VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}
+        ON CONFLICT ({_KEY}) DO UPDATE SET {column} = coalesce({column}, excluded.{column}),
+        failed_reason = coalesce(failed_reason, excluded.failed_reason)"""
+
+
+def _mark(connection: sqlite3.Connection, marks: Sequence[Mark]) -> None:
+    for kind, column in _FACT_COLUMNS.items():
+        values = [_mark_values(mark) for mark in marks if mark.kind is kind]
+        for i in range(0, len(values), ROWS_PER_STATEMENT_MAX):
+            part = values[i : i + ROWS_PER_STATEMENT_MAX]
+            connection.execute(_mark_statement(column, len(part)), [cell for row in part for cell in row])
+
+
+def _mark_values(mark: Mark) -> tuple[Any, ...]:
+    ref = RowRef.unpack(mark.ref)
+    reason = mark.reason if mark.kind is FactKind.FAILED else None
+    return (bucket_of(ref.due_ms), shard_in(ref.task_id), *ref, mark.at_ms, reason)
+
+
+def _stored(columns: Iterable[Any]) -> StoredTask:
+    due_ms, namespace_id, task_id, generation, attempt, *facts, body = columns
+    row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation, attempt)
+    return StoredTask(row, _facts(*facts))
+
+
+def _facts(
+    dispatched_ms: int | None,
+    cancelled_ms: int | None,
+    failed_ms: int | None,
+    failed_reason: str | None,
+    moved_to_ms: int | None,
+) -> Facts:
+    if dispatched_ms is None and cancelled_ms is None and failed_ms is None and moved_to_ms is None:
+        return NO_FACTS
+    return Facts(dispatched_ms, cancelled_ms, failed_ms, failed_reason or "", moved_to_ms)
