@@ -81,7 +81,8 @@ class ZooKeeperMembership:
 
     async def changed(self) -> None:
         """See ports.Membership."""
-        while self._version == self._seen:
+        seen = self._seen
+        while self._version == seen:
             await self._moved.wait()
         self._seen = self._version
 

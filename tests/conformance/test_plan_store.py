@@ -1,0 +1,167 @@
+"""Every lease service keeps the promises of ports.PlanStore."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from cluster_harness import ADAPTERS, DEADLINE_S, RANGES, ClusterUnderTest, answer, joined, member, open_cluster
+
+from bucketsched.core.errors import OwnershipLost, Unavailable
+from bucketsched.ports import Plan, PlanStore, RangeStatus
+
+
+@pytest.fixture(params=ADAPTERS)
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[ClusterUnderTest]:
+    async with open_cluster(request.param, request) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def store(cluster: ClusterUnderTest) -> PlanStore:
+    """The elected coordinator's."""
+    elected = cluster.plan_store()
+    await elected.campaign()
+    return elected
+
+
+async def test_only_one_is_elected_and_the_next_when_it_resigns(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    second, third = cluster.plan_store(), cluster.plan_store()
+    waiting = asyncio.ensure_future(second.campaign())
+    await asyncio.sleep(0.3)
+    behind = asyncio.ensure_future(third.campaign())
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await store.resign()
+    await asyncio.wait_for(waiting, DEADLINE_S)
+    assert not behind.done()
+    await second.resign()
+    await asyncio.wait_for(behind, DEADLINE_S)
+
+
+async def test_a_candidate_that_gives_up_waiting_lets_those_behind_it_pass(
+    cluster: ClusterUnderTest, store: PlanStore
+) -> None:
+    second, third = cluster.plan_store(), cluster.plan_store()
+    waiting = asyncio.ensure_future(second.campaign())
+    await asyncio.sleep(0.2)
+    behind = asyncio.ensure_future(third.campaign())
+    await asyncio.sleep(0.2)
+    waiting.cancel()
+    await second.resign()
+    await store.resign()
+    await asyncio.wait_for(behind, DEADLINE_S)
+
+
+async def test_the_elected_one_may_campaign_again(store: PlanStore) -> None:
+    await asyncio.wait_for(store.campaign(), DEADLINE_S)
+
+
+async def test_the_next_is_elected_when_a_session_ends(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    second = cluster.plan_store()
+    waiting = asyncio.ensure_future(second.campaign())
+    await asyncio.sleep(0.2)
+    await cluster.expire_candidate(store)
+    await asyncio.wait_for(waiting, DEADLINE_S)
+    again = asyncio.ensure_future(answer(store.campaign))
+    await asyncio.sleep(0.2)
+    assert not again.done()
+    await second.resign()
+    await asyncio.wait_for(again, DEADLINE_S)
+
+
+async def test_a_plan_is_read_as_it_was_written(store: PlanStore) -> None:
+    plan, _, _ = await store.read()
+    assert plan == Plan(0, {})
+    for assignment in ({0: 2, 3: 1}, {}, {r: r % 2 for r in range(RANGES)}):
+        written = await store.write(Plan(plan.version, assignment))
+        assert written == Plan(plan.version + 1, assignment)
+        plan, _, _ = await store.read()
+        assert plan == written
+
+
+async def test_a_write_at_a_stale_version_is_refused(store: PlanStore) -> None:
+    await store.write(Plan(0, {0: 0}))
+    for version in (0, 2):
+        with pytest.raises(OwnershipLost):
+            await store.write(Plan(version, {0: 1}))
+    assert (await store.read())[0] == Plan(1, {0: 0})
+
+
+async def test_who_was_never_elected_can_not_write(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    other = cluster.plan_store()
+    await other.read()
+    waiting = asyncio.ensure_future(other.campaign())
+    await asyncio.sleep(0.2)
+    with pytest.raises(OwnershipLost):
+        await other.write(Plan(0, {0: 1}))
+    waiting.cancel()
+
+
+async def test_who_is_no_longer_elected_can_not_write(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    """Even if nobody wrote a plan meanwhile, so that the version is right."""
+    plan, _, _ = await store.read()
+    await cluster.expire_candidate(store)
+    successor = cluster.plan_store()
+    await asyncio.wait_for(successor.campaign(), DEADLINE_S)
+    with pytest.raises(OwnershipLost):
+        await answer(lambda: store.write(replace(plan, assignment={0: 1})))
+    assert (await successor.read())[0] == plan
+    assert await successor.write(replace(plan, assignment={0: 2})) == Plan(1, {0: 2})
+
+
+async def test_who_resigned_can_not_write(store: PlanStore) -> None:
+    await store.resign()
+    with pytest.raises(OwnershipLost):
+        await store.write(Plan(0, {0: 1}))
+
+
+async def test_everything_that_a_plan_is_made_from_is_read(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    gone, a = await joined(cluster, "a")
+    _, b = await joined(cluster, "b")
+    api = cluster.membership()
+    await api.join(member("c"), wants_lane=False)
+    await a.acquire(0)
+    await a.acquire(1)
+    await b.release(await b.acquire(2))
+    await cluster.expire(gone)
+    await b.acquire(1)
+    _, members, ranges = await store.read()
+    assert {m.member_id: m.lane for m in members} == {"b": 1, "c": -1}
+    assert [m for m in members if m.member_id == "b"] == [replace(member("b"), lane=1)]
+    assert ranges == [
+        RangeStatus(0, 1, 0, held=False, released=False, predecessors=()),
+        RangeStatus(1, 2, 1, held=True, released=False, predecessors=(0,)),
+        RangeStatus(2, 1, 1, held=False, released=True, predecessors=()),
+        RangeStatus(3, 0, -1, held=False, released=True, predecessors=()),
+    ]
+
+
+async def test_an_unreachable_service_is_unavailable_and_the_election_stands(
+    cluster: ClusterUnderTest, store: PlanStore
+) -> None:
+    await cluster.cut()
+    with pytest.raises(Unavailable):
+        await store.read()
+    with pytest.raises(Unavailable):
+        await store.write(Plan(0, {0: 0}))
+    await cluster.restore()
+    assert await answer(lambda: store.write(Plan(0, {0: 0}))) == Plan(1, {0: 0})
+
+
+async def test_nobody_is_elected_by_an_unreachable_service(cluster: ClusterUnderTest) -> None:
+    await cluster.cut()
+    with pytest.raises(Unavailable):
+        await cluster.plan_store().campaign()
+
+
+async def test_a_campaign_does_not_wait_for_an_unreachable_service(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    second = cluster.plan_store()
+    waiting = asyncio.ensure_future(second.campaign())
+    await asyncio.sleep(0.2)
+    await cluster.cut()
+    await store.resign()
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(waiting, DEADLINE_S)
