@@ -21,7 +21,9 @@ class PlanningLimits:
     """How fast a coordinator reacts."""
 
     settle_s: float = 0.3
-    """A lane that joined gets its share this much later, so that a cluster that starts as a whole is planned once."""
+    """Lanes that joined get their share when none has joined for so long: a cluster that starts is planned once."""
+    settle_s_max: float = 2.0
+    """However many join one after the other, the first waits no longer than this."""
     poll_s: float = 0.5
     look_s_min: float = 0.05
     """Changes come in swarms: it looks no more often than this."""
@@ -83,7 +85,7 @@ class Coordinator:
         return min(self._limits.poll_s, unsettled_s)
 
     def _settled(self, members: Sequence[Member], plan: Plan) -> tuple[dict[int, int], float]:
-        """Weights of the lanes to plan with, and the seconds until another one has settled.
+        """Weights of the lanes to plan with, and the seconds until those that are left out have settled.
 
         A lane that the plan knows counts at once: whoever took its slot takes its ranges.
         """
@@ -91,9 +93,12 @@ class Coordinator:
         lanes = {(m.lane, m.member_id): m.weight for m in members if m.lane >= 0}
         self._joined = {key: self._joined.get(key, now) for key in lanes}
         planned = set(plan.assignment.values())
-        left = {key: self._joined[key] + self._limits.settle_s - now for key in lanes if key[0] not in planned}
-        weights = {key[0]: weight for key, weight in lanes.items() if left.get(key, 0) <= 0}
-        return weights, min((s for s in left.values() if s > 0), default=self._limits.poll_s)
+        new = [joined for (lane, _), joined in self._joined.items() if lane not in planned]
+        if not new:
+            return {lane: weight for (lane, _), weight in lanes.items()}, self._limits.poll_s
+        left_s = min(max(new) + self._limits.settle_s, min(new) + self._limits.settle_s_max) - now
+        known = {lane: weight for (lane, _), weight in lanes.items() if left_s <= 0 or lane in planned}
+        return known, left_s if left_s > 0 else self._limits.poll_s
 
     async def _change(self, seconds: float) -> None:
         """Waits for a change, or that long."""

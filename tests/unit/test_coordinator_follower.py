@@ -1,0 +1,214 @@
+"""A follower takes what the plan gives to its lane and gives up what it gives to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from bucketsched.adapters.memory.leases import MemoryLeases, MemoryLeaseWorld, MemoryMembership
+from bucketsched.adapters.system_clock import SystemClock
+from bucketsched.coordinator import follower as module
+from bucketsched.coordinator.follower import RangeFollower
+from bucketsched.core.cluster import ClusterConstants
+from bucketsched.core.errors import Unavailable
+from bucketsched.ports import Lease, Member, Plan
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+async def world() -> MemoryLeaseWorld:
+    return MemoryLeaseWorld(ClusterConstants(uuid4(), shards=16, ranges=8, lanes=4))
+
+
+class Taker:
+    """Takes leases, and does as it is told in between."""
+
+    def __init__(self, leases: MemoryLeases) -> None:
+        self.leases = leases
+        self.held: dict[int, Lease] = {}
+        self.taking = 0
+        self.taking_max = 0
+        self.tries: Counter[int] = Counter()
+        self.failures: dict[int, Exception] = {}
+        self.gates: dict[int, asyncio.Event] = {}
+        self.deaf = False
+
+    @property
+    def ranges(self) -> set[int]:
+        return set(self.held)
+
+    async def take(self, range_id: int) -> None:
+        self.tries[range_id] += 1
+        self.taking += 1
+        self.taking_max = max(self.taking, self.taking_max)
+        try:
+            if range_id in self.failures:
+                raise self.failures[range_id]
+            if range_id in self.gates:
+                await self.gates[range_id].wait()
+            self.held[range_id] = await self.leases.acquire(range_id)
+        finally:
+            self.taking -= 1
+
+    async def give_up(self, range_id: int) -> None:
+        self.tries[range_id] += 1
+        if not self.deaf:
+            await self.leases.release(self.held[range_id])
+            del self.held[range_id]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what it waits for is told by no event
+            await asyncio.sleep(0.002)
+
+
+async def join(world: MemoryLeaseWorld, name: str) -> tuple[MemoryMembership, Taker]:
+    membership = MemoryMembership(world)
+    await membership.join(Member(name, ("poller",)), wants_lane=True)
+    return membership, Taker(membership.leases())
+
+
+@asynccontextmanager
+async def following(
+    membership: MemoryMembership, lane: int, taker: Taker, clock: SystemClock | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(RangeFollower(membership, lane, taker, clock or SystemClock(0)).run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def plan(world: MemoryLeaseWorld, assignment: dict[int, int]) -> None:
+    world.plan = Plan(world.plan.version + 1, assignment)
+    world.change()
+
+
+async def test_it_takes_what_it_is_given_and_gives_up_what_others_are_given(world: MemoryLeaseWorld) -> None:
+    one, a = await join(world, "a")
+    two, b = await join(world, "b")
+    async with following(one, 0, a), following(two, 1, b):
+        plan(world, dict.fromkeys(range(8), 0))
+        await until(lambda: a.ranges == set(range(8)))
+        plan(world, dict.fromkeys(range(4), 0) | dict.fromkeys(range(4, 8), 1))
+        await until(lambda: a.ranges == {0, 1, 2, 3} and b.ranges == {4, 5, 6, 7})
+        assert {lease.predecessors for lease in b.held.values()} == {()}
+
+
+async def test_what_the_plan_does_not_name_stays(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    async with following(membership, 0, taker):
+        plan(world, {0: 0, 1: 0})
+        await until(lambda: taker.ranges == {0, 1})
+        plan(world, {})
+        await asyncio.sleep(0.05)
+        assert taker.ranges == {0, 1}
+
+
+async def test_ranges_are_taken_at_the_same_time_and_a_slow_one_holds_up_nobody(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    taker.gates = {r: asyncio.Event() for r in (0, 1)}
+    taker.failures = {2: Unavailable("no"), 3: RuntimeError("a bug")}
+    async with following(membership, 0, taker):
+        plan(world, dict.fromkeys(range(8), 0))
+        await until(lambda: taker.ranges == {4, 5, 6, 7})
+        assert taker.taking_max > 2
+        await until(lambda: taker.tries[2] > 2 and taker.tries[3] > 2)
+        assert taker.tries[0] == 1
+        taker.failures.clear()
+        taker.gates[0].set()
+        await until(lambda: taker.ranges == {0, 2, 3, 4, 5, 6, 7})
+
+
+async def test_no_more_than_the_limit_move_at_a_time(world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOVES_IN_FLIGHT_MAX", 3)
+    membership, taker = await join(world, "a")
+    gate = asyncio.Event()
+    taker.gates = dict.fromkeys(range(8), gate)
+    async with following(membership, 0, taker):
+        plan(world, dict.fromkeys(range(8), 0))
+        await until(lambda: taker.taking == 3)
+        await asyncio.sleep(0.05)
+        assert taker.taking_max == 3
+        gate.set()
+        await until(lambda: taker.ranges == set(range(8)))
+
+
+async def test_a_held_lease_is_taken_as_soon_as_it_is_free(world: MemoryLeaseWorld) -> None:
+    """Told by a change, long before it would look by itself."""
+    first, a = await join(world, "a")
+    second, b = await join(world, "b")
+    await a.take(0)
+    plan(world, {0: 1})
+    async with following(second, 1, b, SlowClock()):
+        await until(lambda: b.tries[0] > 0)
+        await asyncio.sleep(0.05)
+        first.expire()
+        await until(lambda: b.ranges == {0})
+        assert b.held[0].predecessors == (0,)
+
+
+class SlowClock(SystemClock):
+    """Nobody who sleeps by it wakes up during a test, and no time passes."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def monotonic(self) -> float:
+        return 1.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(3600)
+
+
+async def test_failures_are_not_repeated_without_a_pause(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    taker.failures = {0: Unavailable("no")}
+    async with following(membership, 0, taker):
+        plan(world, {0: 0, 1: 0})
+        await until(lambda: 1 in taker.ranges)
+        taker.deaf = True
+        plan(world, {0: 0, 1: 1})
+        await asyncio.sleep(0.5)
+    assert taker.tries[0] <= 5
+    assert taker.tries[1] <= 5, "a range that is not given up on the first asking"
+
+
+async def test_a_range_that_was_lost_is_taken_again(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    async with following(membership, 0, taker):
+        plan(world, {0: 0})
+        await until(lambda: taker.ranges == {0})
+        taker.held.clear()
+        await until(lambda: taker.ranges == {0})
+        assert taker.held[0].epoch == 2
+
+
+async def test_it_ends_when_the_session_is_lost_and_cancels_what_is_under_way(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    taker.gates = {0: asyncio.Event()}
+    async with following(membership, 0, taker) as task:
+        plan(world, {0: 0})
+        await until(lambda: taker.taking == 1)
+        membership.expire()
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert taker.taking == 0
+
+
+async def test_an_absent_service_ends_nothing(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    async with following(membership, 0, taker) as task:
+        plan(world, {0: 0})
+        await until(lambda: taker.ranges == {0})
+        world.cut()
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        assert taker.ranges == {0}
