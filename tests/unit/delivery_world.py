@@ -21,12 +21,12 @@ TOPIC_QUEUE = Queue(NAMESPACE_ID, "default", "events", QueueKind.KAFKA, topic="d
 
 
 class DeliveryWorld:
-    """Committed messages, and the deliveries of them."""
+    """Committed messages, and the deliveries of them. `first`: number of its first task; ids follow from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 1) -> None:
         self.journal = MemoryJournalWorld()
         self.deliveries = MemoryDeliveries(self.journal)
-        self._count = 0
+        self._count = first - 1
 
     def message(self, task_type: str = "greet", payload: bytes = b"hello", due_ms: int = START_MS) -> Message:
         """A message of a fresh task."""

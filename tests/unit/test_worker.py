@@ -1,0 +1,434 @@
+"""The SDK's worker against a real server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from delivery_world import DeliveryWorld, until
+from worker_server import WorkerServer
+
+from bucketsched import Client, Task, Worker
+from bucketsched.client import worker as worker_module
+from bucketsched.client.worker import default_retry_delay
+from bucketsched.errors import FailedPrecondition, InvalidArgument, NotFound
+
+
+@pytest.fixture
+def world() -> DeliveryWorld:
+    return DeliveryWorld()
+
+
+@pytest.fixture
+async def server(world: DeliveryWorld) -> AsyncIterator[WorkerServer]:
+    async with WorkerServer(world) as server:
+        yield server
+
+
+@asynccontextmanager
+async def running(worker: Worker, stop: bool = True) -> AsyncIterator[asyncio.Task[None]]:
+    run = asyncio.create_task(worker.run(handle_signals=False))
+    try:
+        yield run
+        if stop:
+            worker.stop()
+            await asyncio.wait_for(run, 10)
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+
+def recorder(worker: Worker, gate: asyncio.Event | None = None) -> list[Task]:
+    """Registers a handler that writes down what it gets, and then waits for the gate."""
+    seen: list[Task] = []
+
+    @worker.default
+    async def handle(task: Task) -> None:
+        seen.append(task)
+        if gate is not None:
+            await gate.wait()
+
+    return seen
+
+
+async def test_handlers_run_by_type_and_what_they_finish_is_done(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs")
+    seen: list[tuple[str, str]] = []
+
+    @worker.task("greet")
+    async def greet(task: Task) -> None:
+        seen.append(("greet", task.text()))
+
+    @worker.task("count")
+    def count(task: Task) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        seen.append(("count", str(task.json()["n"])))
+
+    @worker.default
+    async def other(task: Task) -> None:
+        seen.append(("other", task.type))
+
+    async with running(worker):
+        world.dispatch(task_type="greet", payload=b"hello")
+        world.dispatch(task_type="count", payload=b'{"n": 3}')
+        world.dispatch(task_type="unheard-of")
+        await until(lambda: world.undelivered == 0)
+    assert sorted(seen) == [("count", "3"), ("greet", "hello"), ("other", "unheard-of")]
+
+
+async def test_a_task_carries_everything(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs", lease=30)
+    seen = recorder(worker)
+    async with running(worker):
+        (task_id,) = world.dispatch(payload=b"\xff", due_ms=1_750_000_000_123)
+        await until(lambda: seen)
+    (task,) = seen
+    assert (task.id, task.key) == (task_id, f"{task_id}/0/1")
+    assert (task.due_ms, task.dispatched_ms) == (1_750_000_000_123, 1_750_000_000_126)
+    assert task.due.isoformat() == "2025-06-15T15:06:40.123000+00:00"
+    assert (task.namespace, task.queue, task.metadata, task.epoch) == ("default", "jobs", {"k": "v"}, 7)
+    assert 25 < task.lease_expires.timestamp() - time.time() < 31
+    with pytest.raises(UnicodeDecodeError):
+        task.text()
+
+
+async def test_a_failed_attempt_comes_again_after_its_delay(
+    world: DeliveryWorld, server: WorkerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts: list[int] = []
+
+    def delay(offer_count: int) -> float:
+        counts.append(offer_count)
+        return 0.02
+
+    worker = Worker(server.address, "jobs", retry_delay=delay)
+    tries: list[int] = []
+
+    @worker.default
+    async def handle(task: Task) -> None:
+        tries.append(task.offer_count)
+        if task.offer_count < 3:
+            raise RuntimeError("not yet \ud800")
+
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: world.undelivered == 0)
+    assert (tries, counts) == ([1, 2, 3], [1, 2])
+    assert caplog.text.count("the handler failed") == 2
+
+
+async def test_a_type_without_a_handler_waits_for_a_worker_that_has_one(
+    world: DeliveryWorld, server: WorkerServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_module, "UNKNOWN_TYPE_DELAY_S", 0.05)
+    worker = Worker(server.address, "jobs")
+    done: list[str] = []
+
+    @worker.task("known")
+    async def known(task: Task) -> None:
+        done.append(task.id)
+
+    async with running(worker):
+        world.dispatch(task_type="unknown")
+        (task_id,) = world.dispatch(task_type="known")
+        await until(lambda: done == [task_id])
+        await until(lambda: "no handler for tasks of type 'unknown'" in caplog.text)
+        other = Worker(server.address, "jobs")
+        seen = recorder(other)
+        async with running(other):
+            await until(lambda: seen)
+    assert world.undelivered == 0
+
+
+async def test_no_more_than_concurrency_run_at_once(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs", concurrency=3)
+    active, most = 0, 0
+
+    @worker.default
+    async def handle(task: Task) -> None:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await asyncio.sleep(0.002)
+        active -= 1
+
+    async with running(worker):
+        world.dispatch(40)
+        await until(lambda: world.undelivered == 0)
+    assert most == 3
+
+
+async def test_an_attempt_never_runs_twice_at_a_time(world: DeliveryWorld, server: WorkerServer) -> None:
+    """Also when its lease runs out while it runs: the new lease is taken over, and acknowledged."""
+    gate = asyncio.Event()
+    worker = Worker(server.address, "jobs", lease=1)
+    seen = recorder(worker, gate)
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: seen)
+        (attempt,) = worker._attempts.values()
+        await until(lambda: len(attempt.leases) > 1)
+        gate.set()
+        await until(lambda: world.undelivered == 0)
+    assert len(seen) == 1
+
+
+async def test_more_offers_than_places_wait_for_one(world: DeliveryWorld) -> None:
+    """Every server offers at least one; the worker still keeps to its concurrency."""
+    gate = asyncio.Event()
+    other_world = DeliveryWorld(first=1_000)
+    async with WorkerServer(world) as first, WorkerServer(other_world) as second:
+        first.addresses = [first.address, second.address]
+        worker = Worker(first.address, "jobs", concurrency=1)
+        seen = recorder(worker, gate)
+        async with running(worker):
+            world.dispatch()
+            other_world.dispatch()
+            await until(lambda: len(worker._attempts) == 2)
+            assert len(seen) == 1
+            gate.set()
+            await until(lambda: (world.undelivered, other_world.undelivered) == (0, 0))
+    assert len(seen) == 2
+
+
+async def test_what_was_done_is_acknowledged_again_and_not_run_again(
+    world: DeliveryWorld, server: WorkerServer
+) -> None:
+    worker = Worker(server.address, "jobs")
+    seen = recorder(worker)
+    message = world.message()
+    async with running(worker):
+        world.commit(message)
+        await until(lambda: world.undelivered == 0)
+        world.commit(message)  # as after an ack that was lost
+        await until(lambda: world.undelivered == 0)
+    assert len(seen) == 1
+
+
+async def test_stopping_finishes_what_runs_and_leaves_the_rest(world: DeliveryWorld, server: WorkerServer) -> None:
+    gate = asyncio.Event()
+    worker = Worker(server.address, "jobs", concurrency=2)
+    seen = recorder(worker, gate)
+    async with running(worker, stop=False) as run:
+        world.dispatch(5)
+        await until(lambda: len(seen) == 2)
+        worker.stop()
+        await asyncio.sleep(0.05)
+        assert not run.done()
+        gate.set()
+        await asyncio.wait_for(run, 10)
+    assert len(seen) == 2
+    await until(lambda: world.undelivered == 3)
+
+
+async def test_stopping_does_not_wait_longer_than_the_grace(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs", grace=0.05)
+    seen = recorder(worker, asyncio.Event())
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: seen)
+    other = Worker(server.address, "jobs")
+    again = recorder(other)
+    async with running(other):
+        await until(lambda: again)  # given back, long before its lease is over
+    assert again[0].id == seen[0].id
+
+
+async def test_a_second_stop_does_not_wait_at_all(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs")
+    seen = recorder(worker, asyncio.Event())
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: seen)
+        worker.stop()
+        await asyncio.sleep(0.02)
+    assert world.undelivered == 1
+
+
+async def test_sigterm_stops_it_in_order(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs")
+    seen = recorder(worker)
+    run = asyncio.create_task(worker.run())
+    world.dispatch()
+    await until(lambda: seen)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(run, 10)
+    assert world.undelivered == 0
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_it_comes_back_after_the_server_was_away(world: DeliveryWorld) -> None:
+    async with WorkerServer(world) as server:
+        worker = Worker(server.address, "jobs")
+        seen = recorder(worker)
+        run = asyncio.create_task(worker.run(handle_signals=False))
+        world.dispatch()
+        await until(lambda: world.undelivered == 0)
+        await server.stop()
+        world.dispatch()
+        async with WorkerServer(world, server.address):
+            await until(lambda: world.undelivered == 0, 20)
+            worker.stop()
+            await asyncio.wait_for(run, 10)
+    assert len(seen) == 2
+
+
+async def test_an_ack_survives_the_loss_of_its_stream(world: DeliveryWorld, server: WorkerServer) -> None:
+    gate = asyncio.Event()
+    worker = Worker(server.address, "jobs", concurrency=1)
+    seen = recorder(worker, gate)
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: seen)
+        (attachment,) = next(iter(server.hub._feeds.values())).workers
+        attachment.detach()  # the server ends the stream, as if the connection had been lost
+        await until(lambda: not any(link.attached.is_set() for link in worker._links.values()))
+        gate.set()
+        await until(lambda: world.undelivered == 0)
+    assert len(seen) == 1
+
+
+async def test_it_attaches_to_every_server_and_follows_changes(world: DeliveryWorld) -> None:
+    other_world = DeliveryWorld(first=1_000)
+    async with WorkerServer(world) as first, WorkerServer(other_world) as second:
+        first.addresses = [first.address, second.address]
+        worker = Worker(first.address, "jobs", concurrency=10)
+        seen = recorder(worker)
+        async with running(worker):
+            world.dispatch(3)
+            other_world.dispatch(3)
+            await until(lambda: (world.undelivered, other_world.undelivered) == (0, 0))
+            (attachment,) = next(iter(second.hub._feeds.values())).workers
+            assert attachment.max_in_flight == 5
+            first.addresses = [first.address]
+            worker._refresh.set()
+            await until(lambda: not next(iter(second.hub._feeds.values())).workers if second.hub._feeds else True)
+            (attachment,) = next(iter(first.hub._feeds.values())).workers
+            await until(lambda: attachment.max_in_flight == 10)
+    assert len(seen) == 6
+
+
+async def test_a_queue_that_has_no_workers_is_refused(server: WorkerServer) -> None:
+    for queue, error in (("nowhere", NotFound), ("events", FailedPrecondition)):
+        worker = Worker(server.address, queue)
+        recorder(worker)
+        with pytest.raises(error) as caught:
+            await asyncio.wait_for(worker.run(handle_signals=False), 10)
+        assert caught.value.field == "queue"  # type: ignore[attr-defined]
+
+
+async def test_it_waits_for_a_server_that_is_not_there_yet(world: DeliveryWorld) -> None:
+    async with WorkerServer(world) as server:
+        address = server.address
+    worker = Worker(address, "jobs")
+    recorder(worker)
+    async with running(worker):
+        await asyncio.sleep(0.1)
+        async with WorkerServer(world, address):
+            await asyncio.wait_for(worker.attached(), 20)
+            world.dispatch()
+            await until(lambda: world.undelivered == 0)
+
+
+async def test_cancelling_run_leaves_nothing_behind(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs")
+    seen = recorder(worker, asyncio.Event())
+    before = asyncio.all_tasks()
+    run = asyncio.create_task(worker.run(handle_signals=False))
+    world.dispatch()
+    await until(lambda: seen)
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    ours = lambda: {task for task in asyncio.all_tasks() - before if "bucketsched/client" in str(task)}  # noqa: E731
+    await until(lambda: not ours())
+
+
+async def test_a_given_client_is_used_and_stays_open(world: DeliveryWorld, server: WorkerServer) -> None:
+    async with Client(server.address) as client:
+        worker = Worker(client, "jobs")
+        recorder(worker)
+        async with running(worker):
+            world.dispatch()
+            await until(lambda: world.undelivered == 0)
+        assert await client.worker_addresses("jobs") == [server.address]
+
+
+async def test_threads_see_the_context_of_the_worker(world: DeliveryWorld, server: WorkerServer) -> None:
+    tenant = contextvars.ContextVar("tenant", default="")
+    tenant.set("acme")
+    worker = Worker(server.address, "jobs")
+    seen: list[str] = []
+
+    @worker.default
+    def handle(task: Task) -> None:
+        seen.append(tenant.get())
+
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: seen == ["acme"])
+
+
+class CallableHandler:
+    """A handler with state."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def __call__(self, task: Task) -> None:
+        self.seen.append(task.id)
+
+
+async def test_objects_and_lambdas_can_be_handlers(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs")
+    handler = CallableHandler()
+    worker.task("a")(handler)
+    worker.task("b")(lambda task: handler(task))
+    async with running(worker):
+        world.dispatch(task_type="a")
+        world.dispatch(task_type="b")
+        await until(lambda: world.undelivered == 0)
+    assert len(handler.seen) == 2
+
+
+def test_handlers_are_registered_once() -> None:
+    worker = Worker()
+    recorder(worker)
+    with pytest.raises(InvalidArgument):
+        recorder(worker)
+    worker.task("a")(print)
+    with pytest.raises(InvalidArgument):
+        worker.task("a")(print)
+    with pytest.raises(InvalidArgument):
+        worker.task("b")("nothing to call")  # type: ignore[type-var]
+
+
+async def test_a_worker_without_handlers_does_not_start() -> None:
+    with pytest.raises(FailedPrecondition):
+        await Worker().run()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("concurrency", 0), ("concurrency", 10_001), ("lease", 0.5), ("lease", 43_201), ("lease", float("nan"))],
+)
+def test_settings_are_checked(setting: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Worker(**{setting: value})
+    assert caught.value.field == setting
+
+
+def test_a_worker_is_of_its_clients_namespace() -> None:
+    with pytest.raises(InvalidArgument):
+        Worker(Client(namespace="a"), namespace="b")
+
+
+def test_retries_slow_down_to_a_minute() -> None:
+    assert [default_retry_delay(n) for n in (1, 2, 3, 7, 1000)] == [1, 2, 4, 60, 60]
