@@ -22,6 +22,7 @@ class ZooKeeperProxy:
         self._lose = 0
         self.refusing = False
         self.lost_answers = 0
+        self.multis_seen = 0
 
     async def start(self) -> str:
         """Listens; its host:port."""
@@ -84,9 +85,11 @@ class ZooKeeperProxy:
     ) -> None:
         async for frame in _frames(reader):
             await self._flowing.wait()
-            if self._lose and int.from_bytes(frame[8:12]) == MULTI:
-                self._lose -= 1
-                doomed.set()
+            if int.from_bytes(frame[8:12]) == MULTI:
+                self.multis_seen += 1
+                if self._lose:
+                    self._lose -= 1
+                    doomed.set()
             writer.write(frame)
 
     async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
