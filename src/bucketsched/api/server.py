@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_NAME
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
@@ -49,7 +50,7 @@ class GrpcServer:
             service.register(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if with_reflection:
-            names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            names = [*self._names, HEALTH_NAME, reflection.SERVICE_NAME]
             reflection.enable_server_reflection(names, self._server)
 
     async def start(self) -> str:

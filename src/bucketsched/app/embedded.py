@@ -1,0 +1,136 @@
+"""Embedded mode: the same service, poller and delivery over SQLite, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from .. import telemetry
+from ..adapters.sqlite.catalog import SqliteCatalog, embedded_constants
+from ..adapters.sqlite.checkpoints import SqliteCheckpointStore
+from ..adapters.sqlite.database import Database
+from ..adapters.sqlite.deliveries import SqliteDeliveries
+from ..adapters.sqlite.journal import SqliteJournal
+from ..adapters.sqlite.leases import InProcessMembership
+from ..adapters.sqlite.outbox import Outbox
+from ..adapters.sqlite.store import SqliteTaskStore
+from ..adapters.system_clock import SystemClock
+from ..api.server import GrpcServer
+from ..api.worker import WorkerServicer
+from ..config import LogSettings, NodeSettings
+from ..core.errors import Unavailable
+from ..core.validation import Limits
+from ..delivery.hub import WorkerHub
+from ..poller.limits import LaneLimits
+from ..ports import Member
+from ..service.directory import Directory
+from ..service.owners import LocalOwners
+from .api_role import ApiRole
+from .poller_role import PollerRole
+
+log = structlog.get_logger(__name__)
+TRANSACTION_INTERVAL_MS = 1.0
+"""A commit costs one fsync here, not a round of a broker: it pays to commit more often than in a cluster."""
+HOUSEKEEPING_S = 60.0
+SHUTDOWN_S_MAX = 10.0
+
+
+class Embedded:
+    """One process, one data directory."""
+
+    def __init__(self, data_dir: str, grpc_address: str, ready: Callable[[str], None] | None) -> None:
+        self._settings = NodeSettings(grpc_address=grpc_address)
+        self._data_dir, self._ready = Path(data_dir), ready
+        self._clock = SystemClock(0)
+        self._address = ""
+
+    async def start(self) -> None:
+        """Opens the data directory, serves. Raises ConfigError."""
+        telemetry.configure(LogSettings().level, LogSettings().format)
+        self._database = await asyncio.to_thread(Database.open, self._data_dir)
+        self._catalog = SqliteCatalog(self._database)
+        self._constants = await self._catalog.establish(embedded_constants(), self._clock.now_ms())
+        self._store = SqliteTaskStore(self._database)
+        self._checkpoints = SqliteCheckpointStore(self._database)
+        self._outbox = Outbox(self._database)
+        self._membership = InProcessMembership(self._database, self._constants.ranges)
+        self._poller = self._make_poller()
+        self._hub = WorkerHub(SqliteDeliveries(self._outbox), self._clock)
+        self._working = [asyncio.create_task(self._poller.work()), asyncio.create_task(self._keep_house())]
+        await self._serve()
+
+    def _make_poller(self) -> PollerRole:
+        return PollerRole(
+            Member("embedded", ("api", "poller", "deliver")),
+            self._membership,
+            self._make_journal,
+            self._store,
+            self._checkpoints,
+            self._catalog,
+            self._clock,
+            self._constants,
+            LaneLimits(transaction_interval_ms=TRANSACTION_INTERVAL_MS),
+        )
+
+    def _make_journal(self, lane: int) -> SqliteJournal:
+        self._journal = SqliteJournal(self._database, self._outbox, self._constants.journal_name, lane)
+        return self._journal
+
+    async def _serve(self) -> None:
+        owners = LocalOwners(self._poller, self._clock)
+        directory = Directory(self._catalog, self._clock)
+        self._api = ApiRole(
+            "embedded",
+            self._store,
+            self._catalog,
+            directory,
+            owners,
+            None,
+            self._clock,
+            self._constants,
+            Limits(),
+        )
+        worker = WorkerServicer(self._hub, directory, lambda: [self._address])
+        services = [*self._api.services(), worker.service()]
+        self._server = GrpcServer(self._settings.grpc_address, services, with_reflection=True)
+        self._address = await self._server.start()
+        while not (self._poller.lane and len(self._poller.lane.active()) == self._constants.ranges):
+            await self._clock.sleep(0.005)
+        await self._server.set_serving("", True)
+        log.info("ready", mode="embedded", grpc=self._address, data=str(self._data_dir))
+        if self._ready:
+            self._ready(self._address)
+
+    async def work(self) -> None:
+        """Until one of its parts fails."""
+        done, _ = await asyncio.wait(self._working, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+
+    async def _keep_house(self) -> None:
+        """Drops what is past its retention, and the journal behind every checkpoint."""
+        while True:
+            await self._clock.sleep(HOUSEKEEPING_S)
+            try:
+                await self._store.purge(self._clock.now_ms(), self._constants.retention_ms)
+                found = [await self._checkpoints.load(r) for r in range(self._constants.ranges)]
+                if self._poller.lane and all(found):
+                    await self._journal.trim(self._journal.lane, min(c.applied_offset for c in found if c))
+            except Unavailable as error:
+                log.warning("housekeeping waits", error=str(error))
+
+    async def stop(self) -> None:
+        """Takes no more, finishes what is at work, stores progress, closes."""
+        if not hasattr(self, "_database"):
+            return
+        if hasattr(self, "_server"):
+            await asyncio.gather(self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2))
+            await self._api.close()
+        self._poller.stop()
+        for task in self._working:
+            task.cancel()
+        await asyncio.wait(self._working, timeout=SHUTDOWN_S_MAX)
+        await self._database.close()

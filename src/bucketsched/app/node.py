@@ -1,0 +1,230 @@
+"""A process of a cluster: any of the roles api, poller, coordinator, deliver, on Cassandra, ZooKeeper and Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from .. import telemetry
+from ..adapters.cassandra.catalog import CassandraCatalog
+from ..adapters.cassandra.checkpoints import CassandraCheckpointStore
+from ..adapters.cassandra.session import CassandraSession
+from ..adapters.cassandra.store import CassandraTaskStore
+from ..adapters.kafka.deliveries import KafkaDeliveries
+from ..adapters.kafka.journal import KafkaJournal
+from ..adapters.kafka.topics import KafkaTopics
+from ..adapters.owners_grpc import GrpcOwners
+from ..adapters.system_clock import SystemClock
+from ..adapters.zookeeper.membership import ZooKeeperMembership
+from ..adapters.zookeeper.plan_store import ZooKeeperPlanStore
+from ..adapters.zookeeper.tree import create_tree
+from ..api.internal import OwnerServicer
+from ..api.rpc import Service
+from ..api.server import GrpcServer
+from ..api.worker import WorkerServicer
+from ..config import Settings
+from ..coordinator.planning import Coordinator
+from ..core.cluster import ClusterConstants
+from ..core.errors import ConfigError, Unavailable
+from ..core.validation import Limits
+from ..delivery.hub import WorkerHub
+from ..delivery.queue_feed import HubLimits
+from ..poller.limits import LaneLimits
+from ..ports import Member
+from ..service.directory import Directory
+from .api_role import ApiRole
+from .poller_role import PollerRole
+
+log = structlog.get_logger(__name__)
+LOOK_S = 0.2
+RETRY_S = 0.5
+DRAIN_S_MAX = 5.0
+DAY_MS = 86_400_000
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What the service accepts, as its settings say."""
+    given = settings.limits
+    return Limits(
+        payload_bytes_max=given.payload_bytes_max,
+        metadata_entries_max=given.metadata_entries_max,
+        metadata_bytes_max=given.metadata_bytes_max,
+        delay_ms_max=int(given.delay_days_max * DAY_MS),
+        batch_tasks_max=given.batch_tasks_max,
+        create_timeout_ms=given.create_timeout_ms,
+    )
+
+
+class Node:
+    """Starts what its roles need, and nothing else."""
+
+    def __init__(self, settings: Settings, ready: Callable[[str], None] | None) -> None:
+        self._settings, self._ready = settings, ready
+        self._roles = settings.node.roles
+        self._clock = SystemClock(settings.node.clock_error_ms)
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self._working: list[asyncio.Task[None]] = []
+        self._servers: list[GrpcServer] = []
+        self._hub: WorkerHub | None = None
+        self._poller: PollerRole | None = None
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Connects, serves, joins. Raises ConfigError, Unavailable."""
+        telemetry.configure(self._settings.log.level, self._settings.log.format)
+        await self._connect()
+        self._membership = ZooKeeperMembership(self._settings.zookeeper, self._constants)
+        if "poller" in self._roles:
+            self._poller = self._make_poller()
+        internal = await self._serve_internal() if self._poller else ""
+        public = await self._serve_public()
+        await self._begin_work(public, internal)
+        log.info("ready", roles=",".join(self._roles), grpc=public, internal=internal, member=self._name)
+        if self._ready:
+            self._ready(public)
+
+    async def _connect(self) -> None:
+        settings = self._settings
+        self._session = await CassandraSession.connect(settings.cassandra)
+        self._catalog = await CassandraCatalog.open(self._session)
+        constants = await self._catalog.constants()
+        if constants is None:
+            raise ConfigError(f"keyspace {settings.cassandra.keyspace} is empty: run `bucketsched admin migrate` first")
+        self._constants: ClusterConstants = constants
+        self._store = await CassandraTaskStore.open(
+            self._session, settings.cassandra, self._clock, constants.retention_ms
+        )
+        self._checkpoints = await CassandraCheckpointStore.open(self._session)
+        found = {r: await self._checkpoints.load(r) for r in range(constants.ranges)}
+        await create_tree(settings.zookeeper, constants, {r: c for r, c in found.items() if c})
+        self._directory = Directory(self._catalog, self._clock)
+
+    def _make_poller(self) -> PollerRole:
+        return PollerRole(
+            Member(self._name, self._roles),
+            self._membership,
+            lambda lane: KafkaJournal(self._settings.kafka, self._constants, lane),
+            self._store,
+            self._checkpoints,
+            self._catalog,
+            self._clock,
+            self._constants,
+            LaneLimits(**self._settings.poller.model_dump()),
+        )
+
+    async def _serve_internal(self) -> str:
+        assert self._poller is not None
+        server = GrpcServer(self._settings.node.internal_address, [OwnerServicer(self._poller).service()])
+        self._servers.append(server)
+        bound = await server.start()
+        return self._settings.node.advertise_internal or bound
+
+    async def _serve_public(self) -> str:
+        services: list[Service] = []
+        if "api" in self._roles:
+            services += self._make_api().services()
+        if "deliver" in self._roles:
+            limits = HubLimits(offers_in_flight_max=self._settings.deliver.offers_in_flight_max)
+            unacked = self._settings.deliver.offers_in_flight_max
+            self._hub = WorkerHub(KafkaDeliveries(self._settings.kafka, self._constants, unacked), self._clock, limits)
+        if self._hub or "api" in self._roles:
+            worker = WorkerServicer(
+                self._hub, self._directory, self._worker_addresses, self._settings.deliver.lease_s_default
+            )
+            services.append(worker.service())
+        server = GrpcServer(self._settings.node.grpc_address, services, with_reflection=self._settings.node.reflection)
+        self._servers.append(server)
+        bound = await server.start()
+        return self._settings.node.advertise_grpc or bound
+
+    def _make_api(self) -> ApiRole:
+        self._topics = KafkaTopics(self._settings.kafka, self._constants)
+        self._owners = GrpcOwners(self._membership, self._constants, self._clock, self._name, self._poller)
+        self._api = ApiRole(
+            "cluster",
+            self._store,
+            self._catalog,
+            self._directory,
+            self._owners,
+            self._topics,
+            self._clock,
+            self._constants,
+            limits_of(self._settings),
+        )
+        return self._api
+
+    def _worker_addresses(self) -> list[str]:
+        return sorted(m.worker_address for m in self._membership.members() if m.worker_address)
+
+    async def _begin_work(self, public: str, internal: str) -> None:
+        node = self._settings.node
+        worker = public if self._hub else ""
+        member = Member(self._name, self._roles, -1, internal, worker, node.weight, node.zone)
+        if self._poller:
+            self._poller.announce(member)
+            self._spawn(self._poller.work())
+        else:
+            await self._membership.join(member, wants_lane=False)
+            self._spawn(self._stay_member(member))
+        if "coordinator" in self._roles:
+            self._plan_store = ZooKeeperPlanStore(self._settings.zookeeper, self._constants)
+            self._spawn(Coordinator(self._plan_store, self._clock, membership=self._membership).run())
+        if self._poller:
+            while self._poller.lane is None:
+                await self._clock.sleep(0.01)
+        for server in self._servers:
+            await server.set_serving("", True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._working.append(asyncio.create_task(work))
+
+    async def _stay_member(self, member: Member) -> None:
+        """Joins again whenever the session is lost."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            if self._membership.session_lost():
+                try:
+                    await self._membership.join(member, wants_lane=False)
+                except Unavailable as error:
+                    log.warning("joining waits", error=str(error))
+                    await self._clock.sleep(RETRY_S)
+
+    # ---- work and stop
+
+    async def work(self) -> None:
+        """Until one of its parts fails."""
+        done, _ = await asyncio.wait(self._working, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+
+    async def stop(self) -> None:
+        """Not serving; what is under way ends; ranges are handed over; everything is closed. Bounded in time."""
+        if self._poller:
+            self._poller.stop()
+        try:
+            await asyncio.wait_for(self._let_go(), self._settings.node.shutdown_s_max)
+        except TimeoutError:
+            log.error("stopping took too long: what is left is left to others")
+
+    async def _let_go(self) -> None:
+        endings = [server.stop(DRAIN_S_MAX) for server in self._servers]
+        if self._hub:
+            endings.append(self._hub.drain(DRAIN_S_MAX))
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*endings, *self._working, return_exceptions=True)
+        if hasattr(self, "_api"):
+            await self._api.close()
+            await self._owners.close()
+            await self._topics.close()
+        if hasattr(self, "_membership"):
+            await self._membership.leave()
+        if hasattr(self, "_session"):
+            await self._session.close()
