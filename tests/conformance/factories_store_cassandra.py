@@ -56,7 +56,7 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
         checkpoints = await CassandraCheckpointStore.open(session)
         catalog = await CassandraCatalog.open(session)
         columns = "bucket, shard, due_at, namespace_id, task_id, body, generation, attempt"
-        planted = await session.prepare(f"INSERT INTO tasks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
+        planted = await session.prepare(f"INSERT INTO @tasks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
 
         async def plant(row: TaskRow, body: bytes) -> None:
             place = (row.bucket, shard_in(row.task_id), row.due_ms, row.namespace_id, row.task_id)

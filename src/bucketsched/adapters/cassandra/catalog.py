@@ -23,14 +23,14 @@ _QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, p
 _CONSTANTS_ID = "cluster"
 
 _STATEMENTS = {
-    "constants": f"SELECT {_CONSTANTS} FROM cluster_constants WHERE id = ?",
-    "set_constants": f"INSERT INTO cluster_constants (id, {_CONSTANTS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
-    "namespace": f"SELECT {_NAMESPACE} FROM namespaces WHERE name = ?",
-    "namespaces": f"SELECT {_NAMESPACE} FROM namespaces",
-    "create_namespace": f"INSERT INTO namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
-    "queue": f"SELECT {_QUEUE} FROM queues WHERE namespace_id = ? AND name = ?",
-    "queues": f"SELECT {_QUEUE} FROM queues WHERE namespace_id = ? AND name > ? LIMIT ?",
-    "create_queue": f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "constants": f"SELECT {_CONSTANTS} FROM @cluster_constants WHERE id = ?",
+    "set_constants": f"INSERT INTO @cluster_constants (id, {_CONSTANTS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "namespace": f"SELECT {_NAMESPACE} FROM @namespaces WHERE name = ?",
+    "namespaces": f"SELECT {_NAMESPACE} FROM @namespaces",
+    "create_namespace": f"INSERT INTO @namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
+    "queue": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name = ?",
+    "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
+    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
 }
 _SERIAL_READS = ("constants", "namespace", "queue")
 

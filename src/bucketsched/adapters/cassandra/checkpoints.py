@@ -9,8 +9,8 @@ from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from .session import CassandraSession
 
-_LOAD = "SELECT body FROM range_checkpoints WHERE range_id = ?"
-_SAVE = "INSERT INTO range_checkpoints (range_id, epoch, sequence, body) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+_LOAD = "SELECT body FROM @range_checkpoints WHERE range_id = ?"
+_SAVE = "INSERT INTO @range_checkpoints (range_id, epoch, sequence, body) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
 
 
 class CassandraCheckpointStore:

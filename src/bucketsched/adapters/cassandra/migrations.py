@@ -159,14 +159,14 @@ class _Migrator:
     async def open(cls, session: CassandraSession, clock: Clock) -> _Migrator:
         ttl = f"USING TTL {LOCK_TTL_S}"
         texts = {
-            "take": f"INSERT INTO schema_lock (name, owner) VALUES (?, ?) IF NOT EXISTS {ttl}",
-            "renew": f"UPDATE schema_lock {ttl} SET owner = ? WHERE name = ? IF owner = ?",
-            "free": "DELETE FROM schema_lock WHERE name = ? IF owner = ?",
-            "applied": "SELECT name, checksum FROM schema_migrations",
-            "record": "INSERT INTO schema_migrations (name, checksum, applied_at) VALUES (?, ?, ?)",
+            "take": f"INSERT INTO @schema_lock (name, owner) VALUES (?, ?) IF NOT EXISTS {ttl}",
+            "renew": f"UPDATE @schema_lock {ttl} SET owner = ? WHERE name = ? IF owner = ?",
+            "free": "DELETE FROM @schema_lock WHERE name = ? IF owner = ?",
+            "applied": "SELECT name, checksum FROM @schema_migrations",
+            "record": "INSERT INTO @schema_migrations (name, checksum, applied_at) VALUES (?, ?, ?)",
         }
         statements = {name: await session.prepare(text) for name, text in texts.items()}
-        statements["owner"] = await session.prepare("SELECT owner FROM schema_lock WHERE name = ?", serial=True)
+        statements["owner"] = await session.prepare("SELECT owner FROM @schema_lock WHERE name = ?", serial=True)
         return cls(session, clock, statements)
 
     # ------------------------------------------------------------ the lock

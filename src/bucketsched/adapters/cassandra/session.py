@@ -60,12 +60,12 @@ class CassandraSession:
     async def prepare(self, cql: str, serial: bool = False) -> Any:
         """Prepares a statement; `serial`: a read that sees every finished lightweight transaction.
 
-        Raises ConfigError where the tables are missing, Unavailable.
+        `@` before a table's name stands for the keyspace (the server warns of names without one). Raises ConfigError where the tables are missing, Unavailable.
         """
         from cassandra import ConsistencyLevel, InvalidRequest
 
         try:
-            prepared = await asyncio.to_thread(self._session.prepare, cql, keyspace=self._keyspace)
+            prepared = await asyncio.to_thread(self._session.prepare, cql.replace("@", f"{self._keyspace}."))
         except InvalidRequest as error:
             raise ConfigError(
                 f"cassandra: keyspace {self._keyspace} is out of date, run `bucketsched admin migrate`: {_text(error)}"
@@ -78,7 +78,7 @@ class CassandraSession:
         return prepared
 
     async def change_schema(self, cql: str, keyspace: str | None = None) -> None:
-        """Executes a schema change and waits until all nodes agree on it. Raises Unavailable.
+        """Executes a schema change and waits until all nodes agree on it. Raises ConfigError, Unavailable.
 
         `keyspace`: of unqualified names; None: the session's.
         """
@@ -87,7 +87,9 @@ class CassandraSession:
         except BucketschedError:
             raise
         except Exception as error:
-            raise Unavailable(f"cassandra: {_text(error)}: {cql.split('(')[0].strip()}") from error
+            text = f"cassandra: {cql.split('(')[0].strip()}: {_text(error)}"
+            refused = isinstance(_write_error(error, single=True), Refused)
+            raise (ConfigError(text) if refused else Unavailable(text)) from error
 
     def _change_schema(self, cql: str, keyspace: str) -> None:
         from cassandra.query import SimpleStatement
@@ -285,7 +287,8 @@ def _connect_error(cluster: Any, settings: CassandraSettings, error: Exception) 
     if isinstance(error, BucketschedError):
         return error
     nodes = ", ".join(settings.contact_points)
-    causes = [error, *getattr(error, "errors", {}).values()]
+    errors = getattr(error, "errors", {})  # of NoHostAvailable: by host, or the hosts' names only
+    causes = [error, *(errors.values() if isinstance(errors, dict) else ())]
     if any(isinstance(cause, AuthenticationFailed) for cause in causes):
         return ConfigError(f"cassandra: {nodes} refused cassandra.username and password")
     centres = {host.datacenter for host in cluster.metadata.all_hosts() if host.datacenter}

@@ -42,22 +42,22 @@ _PARTITION = struct.Struct(">HiBHiB")
 _PLACE = ("bucket", "shard", "due_at", "namespace_id", "task_id")
 
 _INSERT = (
-    "INSERT INTO tasks (bucket, shard, due_at, namespace_id, task_id, body, generation, attempt) "
+    "INSERT INTO @tasks (bucket, shard, due_at, namespace_id, task_id, body, generation, attempt) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?"
 )
 _COLUMNS = (
     "due_at, namespace_id, task_id, body, generation, attempt, "
     "dispatched_at, cancelled_at, failed_at, failed_reason, moved_to"
 )
-_GET = f"SELECT {_COLUMNS} FROM tasks WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
-_READ_START = f"SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? AND due_at < ? LIMIT ?"
+_GET = f"SELECT {_COLUMNS} FROM @tasks WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
+_READ_START = f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? AND due_at < ? LIMIT ?"
 _READ_AFTER = (
-    f"SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? "
+    f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? "
     "AND (due_at, namespace_id, task_id) > (?, ?, ?) AND (due_at) < (?) LIMIT ?"
 )
 _PENDING = (
     "SELECT due_at, namespace_id, task_id, generation, attempt, dispatched_at, cancelled_at, failed_at, moved_to "
-    "FROM tasks WHERE bucket = ? AND shard IN ? AND due_at >= ? AND due_at < ?"
+    "FROM @tasks WHERE bucket = ? AND shard IN ? AND due_at >= ? AND due_at < ?"
 )
 _FACT_COLUMNS = {
     FactKind.DISPATCHED: ("dispatched_at",),
@@ -69,7 +69,7 @@ _FACT_COLUMNS = {
 
 def _update(columns: tuple[str, ...]) -> str:
     sets = ", ".join(f"{column} = ?" for column in columns)
-    return f"UPDATE tasks USING TTL ? SET {sets} WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
+    return f"UPDATE @tasks USING TTL ? SET {sets} WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
 
 
 class CassandraTaskStore:

@@ -1,0 +1,59 @@
+"""What the driver's errors mean at the port."""
+
+from __future__ import annotations
+
+import cassandra
+import pytest
+from cassandra import protocol
+from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionShutdown
+
+from bucketsched.adapters.cassandra.group_commit import Refused
+from bucketsched.adapters.cassandra.session import _read_error, _write_error
+from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
+
+UNKNOWN = [
+    cassandra.OperationTimedOut({"node": "timeout"}, None),
+    cassandra.WriteTimeout("timeout", write_type=0, consistency=6, required_responses=2, received_responses=1),
+    cassandra.WriteFailure("failure", write_type=0, consistency=6, required_responses=2, received_responses=1),
+    ConnectionShutdown("connection lost"),
+    protocol.OverloadedErrorMessage(0x1001, "overloaded", {}),
+    protocol.ServerError(0, "bug", {}),
+    OSError("whatever else"),
+]
+UNAVAILABLE = cassandra.Unavailable("replicas", consistency=6, required_replicas=2, alive_replicas=1)
+
+
+@pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)
+def test_what_may_have_been_applied_is_unknown(error: Exception) -> None:
+    assert isinstance(_write_error(error, single=True), OutcomeUnknown)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        cassandra.InvalidRequest("Batch too large"),
+        protocol.SyntaxException(0x2000, "?", {}),
+        cassandra.Unauthorized("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_server_refused_is_refused(error: Exception) -> None:
+    assert isinstance(_write_error(error, single=False), Refused)
+
+
+def test_what_was_sent_to_nobody_is_not_written() -> None:
+    error = _write_error(NoHostAvailable("no host", {}), single=False)
+    assert isinstance(error, NotWritten)
+    assert not isinstance(error, Refused)
+
+
+def test_too_few_replicas_is_certain_for_one_partition_only() -> None:
+    assert isinstance(_write_error(UNAVAILABLE, single=True), NotWritten)
+    assert isinstance(_write_error(UNAVAILABLE, single=False), OutcomeUnknown)
+
+
+def test_a_failed_read_is_unavailable_in_one_line() -> None:
+    error = _read_error(cassandra.ReadTimeout("two\nlines", consistency=6))
+    assert isinstance(error, Unavailable)
+    assert "\n" not in str(error)
