@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from ..core.errors import BucketschedError, Unavailable
+from ..core.errors import BucketschedError, InvalidArgument, Unavailable
 from ..stubs.v1 import task_pb2 as pb
 from . import status
 from .clock import WallClock
@@ -24,7 +24,6 @@ from .retry import pauses
 Call = Callable[[pb.BatchCreateTasksRequest, float], Awaitable[pb.BatchCreateTasksResponse]]
 
 _TRY_S_MIN = 0.05
-_TOO_LARGE = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +59,21 @@ class CreateBatcher:
         self._batch_tasks_max = max(1, min(limits.batch_tasks_max, batch_tasks_max))
         self._waiting: deque[_Item] = deque()
         self._waiting_bytes = 0
-        self._at_the_door: deque[asyncio.Future[None]] = deque()
+        self._at_the_door: deque[tuple[_Item, asyncio.Future[None]]] = deque()
         self._sending: set[asyncio.Task[None]] = set()
         self._flush_handle: asyncio.Handle | None = None
         self._closed = False
 
     async def enqueue(self, request: CreateRequest, timeout_s: float) -> asyncio.Future[pb.CreateTaskResponse]:
         """Queues a request, waiting for room first; the future of its answer, which may raise a BucketschedError."""
-        deadline = self._clock.monotonic() + timeout_s
-        if self._at_the_door or self._full():
-            await self._wait_for_room(timeout_s)
         if self._closed:
             raise Unavailable("the client is closed")
-        item = _Item(request, deadline, asyncio.get_running_loop().create_future())
-        self._waiting.append(item)
-        self._waiting_bytes += request.size
-        self._schedule()
+        loop = asyncio.get_running_loop()
+        item = _Item(request, self._clock.monotonic() + timeout_s, loop.create_future())
+        if self._at_the_door or self._full():
+            await self._wait_for_room(item, timeout_s)
+        else:
+            self._admit(item)
         return item.answer
 
     async def close(self) -> None:
@@ -89,7 +87,7 @@ class CreateBatcher:
         _fail(self._waiting, Unavailable("the client was closed"))
         self._waiting.clear()
         self._waiting_bytes = 0
-        self._open_door()
+        self._turn_away()
 
     # ------------------------------------------------------------ backpressure
 
@@ -97,25 +95,37 @@ class CreateBatcher:
         limits = self._limits
         return len(self._waiting) >= limits.waiting_tasks_max or self._waiting_bytes >= limits.waiting_bytes_max
 
-    async def _wait_for_room(self, timeout_s: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._at_the_door.append(turn)
+    def _admit(self, item: _Item) -> None:
+        self._waiting.append(item)
+        self._waiting_bytes += item.request.size
+        self._schedule()
+
+    async def _wait_for_room(self, item: _Item, timeout_s: float) -> None:
+        """Returns once the item is admitted, in the order in which they came."""
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._at_the_door.append((item, admitted))
         try:
             async with asyncio.timeout(timeout_s):
-                await turn
+                await admitted
         except TimeoutError as error:
-            raise Unavailable("too many creates are waiting; none was sent for this one") from error
-        finally:
-            if not turn.done() or turn.cancelled():
-                self._at_the_door.remove(turn)
-            self._open_door()
+            item.answer.cancel()
+            raise Unavailable("too many creates are waiting") from error
+        except BaseException:
+            item.answer.cancel()
+            raise
 
     def _open_door(self) -> None:
-        """Lets in one, who queues and then lets in the next: so that the bound holds."""
-        if self._at_the_door and (self._closed or not self._full()):
-            turn = self._at_the_door.popleft()
-            if not turn.done():
-                turn.set_result(None)
+        while self._at_the_door and not self._full():
+            item, admitted = self._at_the_door.popleft()
+            if not admitted.done():
+                self._admit(item)
+                admitted.set_result(None)
+
+    def _turn_away(self) -> None:
+        for _, admitted in self._at_the_door:
+            if not admitted.done():
+                admitted.set_exception(Unavailable("the client was closed; this create was not sent"))
+        self._at_the_door.clear()
 
     # ------------------------------------------------------------ when to send
 
@@ -195,10 +205,11 @@ class CreateBatcher:
         try:
             response = await self._call(request, timeout_s)
         except grpc.aio.AioRpcError as error:
-            if error.code() in _TOO_LARGE and len(items) > 1:
+            translated = status.from_call(error)
+            if isinstance(translated, InvalidArgument) and len(items) > 1:  # too many, or too large, together
                 middle = len(items) // 2
                 return [*await self._try(items[:middle]), *await self._try(items[middle:])]
-            return _refused(items, status.from_call(error))
+            return _refused(items, translated)
         if len(response.results) != len(items):
             raise BucketschedError(f"the server answered {len(response.results)} results for {len(items)} tasks")
         return [item for item, result in zip(items, response.results, strict=True) if not _answered(item, result)]

@@ -23,6 +23,7 @@ _TO_PRIORITY: dict[Priority, pb.Priority.ValueType] = {
     Priority.NORMAL: pb.PRIORITY_NORMAL,
     Priority.LOW: pb.PRIORITY_LOW,
 }
+_DELAY_S_MAX = 1e12
 _ENTROPY_BYTES = 10
 _OVERHEAD_BYTES = 200
 
@@ -132,7 +133,7 @@ def _delay_ns(delay: float | timedelta, delay_ms_max: int) -> int:
     elif not math.isfinite(delay):
         raise InvalidArgument("delay", f"must be a finite number of seconds, is {delay}")
     else:
-        delay_ns = math.ceil(delay * 1_000_000_000)
+        delay_ns = math.ceil(min(delay, _DELAY_S_MAX) * 1_000_000_000)
     if delay_ns < 0:
         raise InvalidArgument("delay", "must not be negative")
     if delay_ns > delay_ms_max * NS_PER_MS:

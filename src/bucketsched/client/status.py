@@ -32,7 +32,9 @@ _RETRYABLE = {
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+_TOO_LARGE = "larger than max"
 _BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -49,6 +51,8 @@ def from_number(number: int, message: str, field: str) -> BucketschedError:
 
 def from_code(code: grpc.StatusCode, message: str, field: str) -> BucketschedError:
     """The error that a status stands for. Whatever may have taken effect and can be sent again is Unavailable."""
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        return InvalidArgument("payload", f"is too large for the server: {message}")
     if code in _RETRYABLE:
         return Unavailable(f"{code.name}: {message}")
     kind = _REQUEST_ERRORS.get(code)
