@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -13,13 +12,11 @@ from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
-from bucketsched.core.validation import check_topic
 from bucketsched.service import directory as directory_module
 from bucketsched.service.directory import Directory
 from bucketsched.service.namespaces import NamespaceService
 from bucketsched.service.queues import NewQueue, QueueService
 
-CLUSTER_ID = UUID(int=7)
 KAFKA, WORKER = QueueKind.KAFKA, QueueKind.WORKER
 
 
@@ -29,6 +26,7 @@ class RecordingTopics:
     def __init__(self, catalog: MemoryCatalog) -> None:
         self.ensured: list[Queue] = []
         self.error: Exception | None = None
+        self.existing_partitions = 0
         self._catalog = catalog
 
     async def ensure(self, queue: Queue) -> Queue:
@@ -36,7 +34,12 @@ class RecordingTopics:
         self.ensured.append(queue)
         if self.error:
             raise self.error
-        return replace(queue, partitions=queue.partitions or 8, replication=queue.replication or 3)
+        return replace(
+            queue,
+            topic=queue.topic or f"chosen-{queue.name}",
+            partitions=self.existing_partitions or queue.partitions or 8,
+            replication=queue.replication or 3,
+        )
 
 
 class World:
@@ -46,8 +49,8 @@ class World:
         self.directory = Directory(self.catalog, self.clock)
         self.namespaces = NamespaceService(self.catalog, self.clock)
         self.topics = RecordingTopics(self.catalog)
-        self.cluster = QueueService(self.catalog, self.directory, self.topics, self.clock, CLUSTER_ID)
-        self.embedded = QueueService(self.catalog, self.directory, None, self.clock, CLUSTER_ID)
+        self.cluster = QueueService(self.catalog, self.directory, self.topics, self.clock)
+        self.embedded = QueueService(self.catalog, self.directory, None, self.clock)
 
 
 @pytest.fixture
@@ -167,15 +170,20 @@ async def test_default_topics_do_not_meet_those_of_a_priority(world: World) -> N
         await world.cluster.create(NewQueue("b", KAFKA, priority_topics=True))
 
 
-async def test_worker_queues_get_topics_that_fit_and_never_meet(world: World) -> None:
-    topics = set()
-    for namespace, name in (("a", "b.c"), ("a.b", "c"), ("x" * 100, "y" * 100), ("x" * 100, "y" * 99 + "z")):
-        await world.namespaces.create(namespace)
-        queue = await world.cluster.create(NewQueue(name, WORKER, namespace=namespace, priority_topics=True))
-        topics |= set(queue.topics)
-        assert all(len(topic) <= 249 and str(CLUSTER_ID) in topic for topic in queue.topics)
-        check_topic(queue.topic.removeprefix("bucketsched-"))
-    assert len(topics) == 12
+async def test_the_topic_of_a_worker_queue_is_chosen_with_the_topics(world: World) -> None:
+    first = await world.cluster.create(NewQueue("jobs", WORKER))
+    assert [ensured.topic for ensured in world.topics.ensured] == [""]
+    assert first.topic == "chosen-jobs"
+    assert await world.cluster.create(NewQueue("jobs", WORKER)) == first
+
+
+async def test_a_topic_that_exists_with_other_partitions_is_told_before_there_is_a_queue(world: World) -> None:
+    world.topics.existing_partitions = 5
+    with pytest.raises(InvalidArgument, match=r"partitions: must be 0 or 5"):
+        await world.cluster.create(NewQueue("orders", KAFKA, partitions=6))
+    with pytest.raises(NotFound):
+        await world.cluster.get("default", "orders")
+    assert (await world.cluster.create(NewQueue("orders", KAFKA))).partitions == 5
 
 
 # ---------------------------------------------------------------- embedded mode

@@ -33,7 +33,7 @@ class ApiRole:
         limits: Limits,
     ) -> None:
         self._tasks = TaskService(store, directory, owners, clock, constants, limits)
-        queues = QueueService(catalog, directory, topics, clock, constants.cluster_id)
+        queues = QueueService(catalog, directory, topics, clock)
         self._services = [
             TaskServicer(self._tasks).service(),
             QueueServicer(queues).service(),

@@ -57,14 +57,14 @@ async def _prepare(settings: Settings, constants: ClusterConstants, clock: Clock
         checkpoints = await CassandraCheckpointStore.open(session)
         found = {r: await checkpoints.load(r) for r in range(constants.ranges)}
         await create_tree(settings.zookeeper, constants, {r: c for r, c in found.items() if c})
-        await make_defaults(await CassandraCatalog.open(session), topics, clock, constants)
+        await make_defaults(await CassandraCatalog.open(session), topics, clock)
     finally:
         await topics.close()
         await session.close()
 
 
-async def make_defaults(catalog: CassandraCatalog, topics: Topics, clock: Clock, constants: ClusterConstants) -> None:
+async def make_defaults(catalog: CassandraCatalog, topics: Topics, clock: Clock) -> None:
     """The default namespace, and in it the default queue, which is served by workers."""
     await NamespaceService(catalog, clock).create(DEFAULT_NAMESPACE)
-    queues = QueueService(catalog, Directory(catalog, clock), topics, clock, constants.cluster_id)
+    queues = QueueService(catalog, Directory(catalog, clock), topics, clock)
     await queues.create(NewQueue(DEFAULT_QUEUE, QueueKind.WORKER))

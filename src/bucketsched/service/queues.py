@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from uuid import UUID
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
 from ..core.errors import AlreadyExists, InvalidArgument
@@ -33,14 +31,11 @@ class NewQueue:
 class QueueService:
     """The use cases of queues. Without `topics` (embedded mode) there are worker queues only."""
 
-    def __init__(
-        self, catalog: Catalog, directory: Directory, topics: Topics | None, clock: Clock, cluster_id: UUID
-    ) -> None:
+    def __init__(self, catalog: Catalog, directory: Directory, topics: Topics | None, clock: Clock) -> None:
         self._catalog = catalog
         self._directory = directory
         self._topics = topics
         self._clock = clock
-        self._cluster_id = cluster_id
 
     async def create(self, new: NewQueue) -> Queue:
         """The queue as it is stored. One of the same name and settings is returned as it is.
@@ -85,14 +80,18 @@ class QueueService:
         if self._topics is None:
             _check_embedded(new)
             return queue
-        topic = new.topic or _topic_name(new, self._cluster_id)
+        topic = new.topic or (f"{new.namespace}.{new.name}" if new.kind is QueueKind.KAFKA else "")
         return replace(queue, topic=topic, partitions=new.partitions, replication=new.replication)
 
     async def _with_topics(self, queue: Queue) -> Queue:
         if self._topics is None:
             return queue
-        await self._check_topics_are_free(queue)
-        return await self._topics.ensure(queue)
+        if queue.topic:
+            await self._check_topics_are_free(queue)
+        made = await self._topics.ensure(queue)
+        if queue.partitions not in (0, made.partitions):
+            raise InvalidArgument("partitions", f"must be 0 or {made.partitions}, as topic {made.topic} has it already")
+        return made
 
     async def _check_topics_are_free(self, queue: Queue) -> None:
         """Refuses topics that another queue got by default: a.b + c and a + b.c would share one."""
@@ -124,14 +123,6 @@ def _check_embedded(new: NewQueue) -> None:
             raise InvalidArgument(field, "must be 0: there are no topics in embedded mode")
 
 
-def _topic_name(new: NewQueue, cluster_id: UUID) -> str:
-    """The documented one for Kafka queues; for worker queues one that is unique, also to this cluster."""
-    if new.kind is QueueKind.KAFKA:
-        return f"{new.namespace}.{new.name}"
-    digest = hashlib.blake2b(f"{new.namespace}/{new.name}".encode(), digest_size=8).hexdigest()
-    return f"bucketsched-{cluster_id}-worker-{new.namespace[:40]}.{new.name[:40]}-{digest}"
-
-
 def _default_owners(topic: str) -> Iterator[tuple[str, str]]:
     """The queues that would have this topic by default, as their own or as that of a priority."""
     for name in {topic, topic.removesuffix(".high"), topic.removesuffix(".low")}:
@@ -144,7 +135,7 @@ def _check_same(wanted: Queue, stored: Queue) -> None:
     """What was not asked for explicitly may be as it is."""
     for field, asked, has in (
         ("kind", wanted.kind, stored.kind),
-        ("topic", wanted.topic, stored.topic),
+        ("topic", wanted.topic or stored.topic, stored.topic),
         ("partitions", wanted.partitions or stored.partitions, stored.partitions),
         ("replication", wanted.replication or stored.replication, stored.replication),
         ("priority_topics", wanted.priority_topics, stored.priority_topics),
