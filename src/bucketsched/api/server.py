@@ -19,6 +19,7 @@ MESSAGE_BYTES_MAX = 72 * 1024 * 1024
 """A batch of 1,000 tasks of 64 KiB, and what surrounds them. Larger messages are answered RESOURCE_EXHAUSTED."""
 RPCS_MAX = 10_000
 """RPCs under way; more are answered RESOURCE_EXHAUSTED."""
+PORT_MAX = 65_535
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -80,6 +81,8 @@ async def _check_free(address: str) -> None:
     """Finds out why an address can't be had, which grpc would only log."""
     host, _, port = address.rpartition(":")
     try:
+        if not 0 <= int(port) <= PORT_MAX:
+            raise ValueError(f"there is no port {port}")
         found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         family, kind, protocol, _, where = found[0]
         with socket.socket(family, kind, protocol) as probe:
