@@ -119,6 +119,7 @@ class ZooKeeperMembership:
                     slot = await self._free_slot(session) if wants_lane else None
                     joined = replace(member, lane=slot.lane if slot else -1)
                     if await self._claim(session, path, slot, joined):
+                        session.vital_path = path
                         return slot and replace(slot, version=slot.version + 1), joined
         except TimeoutError:
             raise Unavailable(f"could not join within {seconds} s: is another process called {path}?") from None

@@ -102,7 +102,7 @@ class ZooKeeperPlanStore:
             await self._stand(session)
             return False
         if own[0] == 0:
-            self._node = f"{self._tree.election}/{candidates[0]}"
+            self._node = session.vital_path = f"{self._tree.election}/{candidates[0]}"
             return True
         await _gone(session, f"{self._tree.election}/{candidates[own[0] - 1]}")
         return False

@@ -3,11 +3,15 @@
 kazoo would go on with a new session after the old one expired. A `ZooKeeperSession` does not: it is over then, and its
 client is stopped. It is over, too, when its owner finds its slot gone. An unreachable server never makes it over,
 however long that lasts (kazoo says LOST only after a server answered): calls just raise Unavailable, in bounded time.
+
+A server that was restored from an older state refuses a client that has seen a newer one, without a word about its
+session. So a session that has been suspended for long looks, through another session, whether its nodes still stand.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -34,11 +38,15 @@ from ...config import ZooKeeperSettings
 from ...core.errors import OwnershipLost, Unavailable
 
 log = structlog.get_logger(__name__)
+kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+kazoo_log.setLevel(logging.ERROR)  # it warns of every vain attempt to connect
 
 CONNECT_S_MAX = 5.0
 CALL_S_MAX = 3.0
 """How long one request may take."""
 STOP_S_MAX = 5.0
+DOUBT_SESSIONS = 2
+"""After so many session time-outs without a connection it looks whether its nodes still stand."""
 RECONNECT_DELAY_S_MIN, RECONNECT_DELAY_S_MAX = 0.05, 0.5
 
 Op = Callable[[Any], None]
@@ -94,6 +102,10 @@ class ZooKeeperSession:
         self._moved = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._stopping: asyncio.Task[None] | None = None
+        self._doubting: asyncio.Task[None] | None = None
+        self._session_id = 0
+        self.vital_path = ""
+        """An ephemeral node without which the session counts as over; "": it has none yet."""
 
     @property
     def over(self) -> bool:
@@ -122,7 +134,7 @@ class ZooKeeperSession:
         self._client.start_async()
         try:
             await self._until_connected(CONNECT_S_MAX)
-            self._session_id: int = self._client.client_id[0]
+            self._session_id = self._client.client_id[0]
         except (Unavailable, OwnershipLost, TypeError) as error:
             await self.close()
             raise Unavailable(f"no ZooKeeper session at {self._settings.hosts}: {error}") from error
@@ -130,8 +142,8 @@ class ZooKeeperSession:
     async def close(self) -> None:
         """Ends the session within bounded time; its ephemeral nodes are gone at once if a server can be reached."""
         self.end()
-        if self._stopping is not None:
-            await asyncio.wait({self._stopping}, timeout=STOP_S_MAX)
+        left = {task for task in (self._stopping, self._doubting) if task is not None}
+        await asyncio.wait(left, timeout=STOP_S_MAX)
 
     def end(self) -> None:
         """The session is over from now on. Its client is stopped behind."""
@@ -157,15 +169,49 @@ class ZooKeeperSession:
         if state == KazooState.LOST:
             self._over = True
         self._connected = state == KazooState.CONNECTED
-        self._post(self._state_moved)
+        self._post(self._told, state)
+
+    def _told(self, state: str) -> None:
+        log.info("ZooKeeper connection", state=state.lower(), session=hex(self._session_id))
+        self._state_moved()
 
     def _state_moved(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
         if self._over and self._stopping is None:
             self._stopping = self._loop.create_task(asyncio.to_thread(self._stop_client))
+            if self._doubting is not None:
+                self._doubting.cancel()
+        if not self._connected and not self._over and (self._doubting is None or self._doubting.done()):
+            self._doubting = self._loop.create_task(self._doubt())
         for listener in self._listeners:
             listener()
+
+    async def _doubt(self) -> None:
+        """While there is no connection."""
+        while not self._connected:
+            await asyncio.sleep(DOUBT_SESSIONS * self._settings.session_timeout_ms / 1000)
+            if not self._connected and await self._forgotten():
+                log.warning("the ZooKeeper session was forgotten", session=hex(self._session_id))
+                self._loop.call_soon(self.end)
+                return
+
+    async def _forgotten(self) -> bool:
+        """A server answers others, and knows nothing of this session."""
+        probe = ZooKeeperSession(self._settings)
+        try:
+            await probe.open()
+            if not self.vital_path:
+                return True
+            await probe.sync(self.vital_path)
+            _, stat = await probe.read(self.vital_path)
+            return bool(stat.ephemeralOwner != self._session_id)
+        except NoNodeError:
+            return True
+        except (Unavailable, OwnershipLost):
+            return False
+        finally:
+            await probe.close()
 
     def _stop_client(self) -> None:
         try:
@@ -275,6 +321,7 @@ def _client(settings: ZooKeeperSettings) -> Any:
     return KazooClient(
         hosts=settings.hosts,
         timeout=settings.session_timeout_ms / 1000,
+        logger=kazoo_log,
         auth_data=[("digest", secret)] if secret else None,
         default_acl=CREATOR_ALL_ACL if secret else None,
         connection_retry=KazooRetry(
