@@ -29,7 +29,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 
 from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from .batches import Batch, Place, Producer
-from .codes import CERTAINLY_NOT_APPENDED, COORDINATOR_MOVED, FENCED, PASSING, Code
+from .codes import CERTAINLY_NOT_APPENDED, COORDINATOR_MOVED, FENCED, PASSING, TOO_LARGE, Code
 from .connection import COORDINATION, RETRY_BACKOFF_MS, Connection, NotSent, Unanswered
 from .topic_map import TopicMap
 
@@ -357,6 +357,8 @@ def _note(fates: list[_Fate], response: Any) -> None:
         fate.code = code
         if code is Code.NONE:
             fate.offset = offset
+        elif code in TOO_LARGE:
+            fate.unsure = False  # the size is checked first: an earlier try was, or will be, refused too
         elif code not in CERTAINLY_NOT_APPENDED and code not in FENCED:
             fate.unsure = True
 

@@ -152,7 +152,8 @@ class KafkaTopics:
             await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
 
     async def _add_partitions(self, name: str, count: int) -> None:
-        request = CreatePartitionsRequest([(name, (count, []))], CREATE_TIMEOUT_MS, False)
+        spec: Any = (name, (count, None))  # None: Kafka chooses the brokers
+        request = CreatePartitionsRequest([spec], CREATE_TIMEOUT_MS, False)
         code = Code.UNKNOWN
         while code is not Code.NONE:
             response = await self._connection.send_to_controller(request)
