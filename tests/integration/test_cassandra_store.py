@@ -157,6 +157,23 @@ class TestBisecting:
         assert await read_back(eager, bucket_of(due_ms)) == [rows[0], rows[1], rows[3]]
 
 
+class TestPressure:
+    async def test_a_full_socket_fails_neither_writes_nor_the_reads_behind_them(
+        self, session: CassandraSession, settings: CassandraSettings
+    ) -> None:
+        many = settings.model_copy(update={"batches_in_flight_max": 512})
+        tasks = await CassandraTaskStore.open(session, many, CLOCK, RETENTION_S * 1000)
+        due_ms = fresh_due_ms()
+        rows = [row(due_ms + i, 100_000, shard=i % 4) for i in range(400)]
+        writing = asyncio.create_task(tasks.insert(rows))
+        reads = 0
+        while not writing.done():
+            await tasks.get(rows[0].due_ms, rows[0].namespace_id, rows[0].task_id)
+            reads += 1
+        assert await writing == [None] * 400
+        assert reads > 0
+
+
 class TestReading:
     async def test_pages_of_large_rows_are_short(self, tasks: CassandraTaskStore) -> None:
         due_ms = fresh_due_ms()
@@ -177,6 +194,26 @@ class TestReading:
         key = secrets.token_bytes(16)
         assert await session.write(insert, (key, 1_700_000_000_123)) == [(True,)]
         assert await session.write(insert, (key, 5)) == [(False, key, 1_700_000_000_123)]
+
+
+class TestPreparedAnew:
+    async def test_a_migration_under_a_running_node_changes_nothing_for_it(
+        self, session: CassandraSession, tasks: CassandraTaskStore
+    ) -> None:
+        """Altering a table makes the server forget its statements; the driver then prepares them again."""
+        due_ms = fresh_due_ms()
+        rows = [row(due_ms + i) for i in range(30)]
+        assert await tasks.insert(rows[:10]) == [None] * 10
+        assert len(await read_back(tasks, bucket_of(due_ms))) == 10
+        await session.change_schema(f"ALTER TABLE tasks ADD extra_{secrets.token_hex(4)} text")
+        assert await tasks.insert(rows[10:]) == [None] * 20
+        await tasks.mark([Mark(rows[0].ref, FactKind.DISPATCHED, 1), Mark(rows[1].ref, FactKind.CANCELLED, 2)])
+        assert await read_back(tasks, bucket_of(due_ms)) == rows
+        stored = await tasks.get(rows[1].due_ms, rows[1].namespace_id, rows[1].task_id)
+        assert stored is not None
+        assert (stored.row, stored.facts.cancelled_ms) == (rows[1], 2)
+        refs = await tasks.pending_refs(bucket_of(due_ms), [SHARD], due_ms, due_ms + 30)
+        assert refs == [r.ref for r in rows[2:]]
 
 
 class TestConnecting:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bucketsched.adapters.cassandra.group_commit import (
     ROW_OVERHEAD_BYTES,
+    WAITING_ROW_BYTES,
     Answer,
     GroupCommit,
     Limits,
@@ -174,6 +175,20 @@ class TestFlow:
             assert sum(call.done() for call in calls) == n
             server.answer()
             await calls[n]
+
+    async def test_large_rows_count_for_more(self) -> None:
+        server = Server()
+        group = commit(server, Limits(4, 10_000, 0, 9, 8))
+        calls = [asyncio.create_task(group.write([write(str(i), size=3 * WAITING_ROW_BYTES)])) for i in range(4)]
+        await server.until(lambda: server.in_flight == 2)
+        await asyncio.sleep(0.01)
+        assert server.sent == [["0"], ["1"]], "two of weight four fill eight"
+        server.answer()
+        server.answer()
+        await server.until(lambda: server.in_flight == 2)
+        server.answer()
+        server.answer()
+        assert await asyncio.gather(*calls) == [[None]] * 4
 
     async def test_a_call_over_the_bound_enters_alone(self) -> None:
         server = Server(stored)

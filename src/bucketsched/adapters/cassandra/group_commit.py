@@ -24,6 +24,8 @@ ENOUGH_BATCHES = 8
 """So many full batches are not kept waiting for more."""
 ROW_OVERHEAD_BYTES = 64
 """What a row's statement adds to its values, about."""
+WAITING_ROW_BYTES = 1_280
+"""A row counts once more towards `rows_waiting_max` for each such piece: 50,000 rows are at most 64 MB."""
 
 Answer = NotWritten | OutcomeUnknown | None
 
@@ -95,7 +97,7 @@ class GroupCommit:
         """
         if not writes:
             return []
-        await self._gate.enter(len(writes))
+        await self._gate.enter(sum(map(_weight, writes)))
         call = _Call(len(writes), asyncio.get_running_loop().create_future())
         self._gathered.extend((write, call, index) for index, write in enumerate(writes))
         self._schedule()
@@ -132,7 +134,7 @@ class GroupCommit:
         else:
             for _, call, index in batch:
                 call.settle(index, answer)
-            self._gate.leave(len(batch))
+            self._gate.leave(sum(_weight(entry[0]) for entry in batch))
         if self._gathered and not self._ready and self._timer is None:
             self._cut()
         else:
@@ -151,6 +153,10 @@ def cut(
         group.sort(key=_routing_key)
         batches.extend(_pack(group, rows_max, bytes_max))
     return batches
+
+
+def _weight(write: Write) -> int:
+    return 1 + write.size // WAITING_ROW_BYTES
 
 
 def _routing_key(entry: Entry) -> bytes:

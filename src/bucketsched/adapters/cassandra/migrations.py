@@ -117,7 +117,7 @@ async def _create_keyspace(session: CassandraSession, settings: CassandraSetting
         keyspace="",
     )
     for name, columns in _OWN_TABLES.items():
-        table_id = uuid5(NAMESPACE_URL, f"bucketsched:{settings.keyspace}.{name}")
+        table_id = uuid5(NAMESPACE_URL, f"bucketsched:{settings.keyspace.lower()}.{name}")
         await session.change_schema(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) WITH id = {table_id}")
 
 

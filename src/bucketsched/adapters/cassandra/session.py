@@ -9,6 +9,7 @@ Rows come as plain tuples, with uuids as 16 bytes and timestamps as milliseconds
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -26,6 +27,9 @@ SCHEMA_TIMEOUT_S = 30.0
 """A statement that changes the schema, and the agreement of all nodes on it."""
 GROUPS_CACHED_MAX = 65_536
 """Partitions whose replica set is remembered."""
+
+EXPECTED_WARNINGS = ("Unlogged batch covering", "Batch for")
+"""The server's remarks on partitions in a batch and on its size, by default from 10 and 5 KiB on: both are meant."""
 
 Row = tuple[Any, ...]
 Done = Callable[[Any, Exception | None], None]
@@ -60,7 +64,8 @@ class CassandraSession:
     async def prepare(self, cql: str, serial: bool = False) -> Any:
         """Prepares a statement; `serial`: a read that sees every finished lightweight transaction.
 
-        `@` before a table's name stands for the keyspace (the server warns of names without one). Raises ConfigError where the tables are missing, Unavailable.
+        `@` before a table's name stands for the keyspace (the server warns of names without one).
+        Raises ConfigError where the tables are missing, Unavailable.
         """
         from cassandra import ConsistencyLevel, InvalidRequest
 
@@ -268,6 +273,7 @@ def _write_error(error: Exception, single: bool) -> NotWritten | OutcomeUnknown:
 
 
 def _connect(settings: CassandraSettings, must_exist: bool) -> tuple[Any, Any]:
+    logging.getLogger("cassandra.protocol").addFilter(_is_unexpected)
     cluster = _cluster(settings)
     keyspace = settings.keyspace.lower()
     try:
@@ -279,6 +285,10 @@ def _connect(settings: CassandraSettings, must_exist: bool) -> tuple[Any, Any]:
         cluster.shutdown()
         raise _connect_error(cluster, settings, error) from error
     return cluster, session
+
+
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    return not any(text in record.getMessage() for text in EXPECTED_WARNINGS)
 
 
 def _connect_error(cluster: Any, settings: CassandraSettings, error: Exception) -> BucketschedError:
@@ -303,7 +313,6 @@ def _cluster(settings: CassandraSettings) -> Any:
     from cassandra import ConsistencyLevel, UnresolvableContactPoints
     from cassandra.auth import PlainTextAuthProvider
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-    from cassandra.io.libevreactor import LibevConnection
     from cassandra.policies import (
         ConstantReconnectionPolicy,
         DCAwareRoundRobinPolicy,
@@ -325,7 +334,7 @@ def _cluster(settings: CassandraSettings) -> Any:
         return Cluster(
             [split_address(address) for address in settings.contact_points],
             protocol_version=PROTOCOL_VERSION,
-            connection_class=LibevConnection,
+            connection_class=_queueing_connection(),
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             auth_provider=PlainTextAuthProvider(settings.username, password) if settings.username else None,
             reconnection_policy=ConstantReconnectionPolicy(RECONNECT_INTERVAL_S, max_attempts=None),
@@ -337,6 +346,18 @@ def _cluster(settings: CassandraSettings) -> Any:
         )
     except UnresolvableContactPoints as error:
         raise ConfigError(f"cassandra.contact_points: can't resolve {', '.join(settings.contact_points)}") from error
+
+
+def _queueing_connection() -> Any:
+    """The libev connection, but requests queue while the socket's buffer is full.
+
+    The driver would answer ConnectionBusy, to reads that come behind large writes too, and forget to give the request's
+    stream id back. What may be queued is bounded by those who send.
+    """
+    from cassandra.io.libevreactor import LibevConnection
+
+    always = property(lambda self: True, lambda self, writable: None)
+    return type("QueueingConnection", (LibevConnection,), {"_socket_writable": always})
 
 
 def _plain_types() -> dict[Any, Any]:
