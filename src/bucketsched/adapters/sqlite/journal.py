@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
+from ...core import failpoints
 from ...core.errors import NotWritten, OwnershipLost
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
@@ -75,7 +76,9 @@ class SqliteJournal:
 
         def commit(connection: sqlite3.Connection) -> tuple[int, int]:
             offset = self._append(connection, producer, record)
-            return offset, self._outbox.append(connection, rows)
+            first = self._outbox.append(connection, rows)
+            failpoints.reach("dispatch.produced")
+            return offset, first
 
         def publish(committed: tuple[int, int]) -> None:
             self._outbox.publish(committed[1], messages)

@@ -51,13 +51,14 @@ class InProcessLeases:
 
     async def validate(self, leases: Sequence[Lease]) -> set[int]:
         """See ports.Leases."""
+        held = [lease for lease in leases if self._held.get(lease.range_id) == lease.epoch]
         with as_unavailable():
-            return await self._database.write(lambda connection: _standing(connection, leases))
+            return await self._database.write(lambda connection: _standing(connection, held))
 
     async def release(self, lease: Lease) -> None:
         """See ports.Leases."""
         await self._prove([lease])
-        if self._held.get(lease.range_id) == lease.epoch:
+        if self._held.get(lease.range_id) == lease.epoch:  # nobody acquired it meanwhile
             del self._held[lease.range_id]
             self.tell()
 

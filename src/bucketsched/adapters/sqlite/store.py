@@ -25,7 +25,7 @@ from ...encoding.rows import decode_body, encode_body
 from ...ports import Page
 from .database import Database, as_unavailable
 
-ROWS_PER_OPERATION_MAX = 500
+ROWS_PER_OPERATION_MAX = 250
 ROWS_PER_STATEMENT_MAX = 100
 """One step of SQLite inserts so many: each step gives up Python's lock and has to get it back."""
 PURGE_ROWS_MAX = 10_000

@@ -18,7 +18,7 @@ from ...core.errors import NotWritten, OutcomeUnknown
 
 OPERATIONS_WAITING_MAX = 256
 """Of those that are not urgent; whoever comes then waits for room."""
-ROWS_PER_COMMIT_MAX = 4_000
+ROWS_PER_COMMIT_MAX = 500
 """Bounds how long an urgent operation waits for a commit that is under way."""
 
 _SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL = 5, 6, 13
@@ -85,6 +85,11 @@ class Writer:
         if not write.urgent:
             self._room.release()
         raise NotWritten("the database is closed")
+
+    @property
+    def waiting(self) -> int:
+        """Operations that no commit has taken up yet."""
+        return len(self._urgent) + len(self._waiting)
 
     async def close(self) -> None:
         """Applies what waits, then ends the thread."""
