@@ -19,7 +19,7 @@ NAMES = frozenset(
         "takeover.replayed",
         "takeover.checkpoint-written",
         "takeover.cleared",
-        "takeover.loaded",
+        "takeover.loaded",  # a page of rows taken in, nothing of it dispatched
         "close.read",
         "close.journaled",
         "create.stored",  # rows stored, owner not yet told

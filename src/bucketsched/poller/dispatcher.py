@@ -9,6 +9,7 @@ from collections.abc import Callable, Set
 
 import structlog
 
+from ..core import failpoints
 from ..core.checkpoint import record_hash
 from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, decode, encode
@@ -264,6 +265,7 @@ class Dispatcher:
                 raise
             self._settle(batch, found, value) if found is not None else self._restore(batch)
         else:
+            failpoints.reach("dispatch.committed")
             self._retry_s = RETRY_S_MIN
             self._settle(batch, offset, value)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from ..core import failpoints
 from ..core.errors import Unavailable
 from ..core.task import bucket_end_ms
 from ..ports import Clock, TaskStore
@@ -105,7 +106,9 @@ class Loader:
             cursor.held.clear()  # the next read begins after they were stored, so it sees them
             cursor.reading = False
         else:
-            if owned.absorb(cursor, page, until_ms):
+            new = owned.absorb(cursor, page, until_ms)
+            failpoints.reach("takeover.loaded")
+            if new:
                 self._loaded()
         finally:
             owned.end_read(read)

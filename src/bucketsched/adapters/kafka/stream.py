@@ -27,6 +27,7 @@ from typing import Any, NoReturn, TypeVar
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
+from ...core import failpoints
 from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from .batches import Batch, Place, Producer
 from .codes import CERTAINLY_NOT_APPENDED, COORDINATOR_MOVED, FENCED, PASSING, TOO_LARGE, Code
@@ -170,6 +171,7 @@ class Stream:
         self._enter(State.OPEN)
         batches = await self._register_and_pack(set(places), pack)
         offsets = await self._produce_all(batches)
+        failpoints.reach("dispatch.produced")
         await self._end(COMMIT)
         return offsets
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ...core import failpoints
 from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
@@ -200,6 +201,7 @@ class MemoryJournal:
         fault, culprits = state.faults.popleft() if state.faults else (None, {})
         transaction = self._transaction = self._world.begin(self._lane, messages, record)
         await self._world.reach(self._lane, Stage.PRODUCED)
+        failpoints.reach("dispatch.produced")
         if state.open is not transaction:
             raise OwnershipLost(f"lane {self._lane} was fenced")
         if fault is not None:
