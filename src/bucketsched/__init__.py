@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Worker,
     )
 
-__version__ = "0.1.0"
+__version__: str
 __all__ = [
     "BatchLimits",
     "CancelOutcome",
@@ -48,6 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("bucketsched")
     if name in __all__:
         return getattr(import_module(".client", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from .core.errors import ConfigError
 
@@ -229,36 +229,68 @@ class Settings(BaseSettings):
 
 def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
     """Reads file and environment, lets flags win, validates. Raises ConfigError with one line."""
-    for name in [n for n in os.environ if n.startswith("BUCKETSCHED_") and n.endswith("_FILE")]:
-        os.environ.setdefault(name.removesuffix("_FILE"), _secret(name))
+    _read_secrets()
     path = path or os.environ.get("BUCKETSCHED_CONFIG")
+    given = _read(path) if path else {}
     try:
-        settings = Settings(**(_read(path) if path else {}))
-        if not flags:
-            return settings
-        merged = {name: _revealed(getattr(settings, name)) | flags.get(name, {}) for name in Settings.model_fields}
-        return Settings.model_construct(
-            **{
-                name: field.annotation(**merged[name])
-                for name, field in Settings.model_fields.items()
-                if field.annotation
-            }
-        )
+        settings = Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or error.title.removesuffix("Settings").lower()
-        raise ConfigError(f"setting {where}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise _config_error("", error) from error
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}: {error.__cause__}") from error
+    return _with_flags(settings, flags) if flags else settings
+
+
+def redacted(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Section to key to value, as JSON has them; secrets are stars."""
+    return settings.model_dump(mode="json")
+
+
+def _with_flags(settings: Settings, flags: dict[str, dict[str, Any]]) -> Settings:
+    for name in flags:
+        if name not in Settings.model_fields:
+            raise ConfigError(f"setting {name}: there is no such section; there are {', '.join(Settings.model_fields)}")
+    sections = {name: getattr(settings, name) for name in Settings.model_fields}
+    for name, values in flags.items():
+        section: Section = sections[name]
+        try:
+            sections[name] = type(section).model_validate(_revealed(section) | values)
+        except ValidationError as error:
+            raise _config_error(name, error) from error
+    return Settings.model_construct(**sections)
+
+
+def _config_error(section: str, error: ValidationError) -> ConfigError:
+    """One line about the first thing that is wrong."""
+    first = error.errors()[0]
+    parts = [section, *(str(part) for part in first["loc"])]
+    where = ".".join(part for part in parts if part)
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        what = "there is no such setting"
+    return ConfigError(" ".join(f"setting {where}: {what}".split()))
 
 
 def _revealed(section: Section) -> dict[str, Any]:
     return {name: getattr(section, name) for name in type(section).model_fields}
 
 
+def _read_secrets() -> None:
+    """BUCKETSCHED_<SECTION>__<KEY>_FILE names a file that holds a secret, unless the setting's own name ends so."""
+    for section, field in Settings.model_fields.items():
+        assert field.annotation is not None
+        for key, setting in field.annotation.model_fields.items():
+            name = f"BUCKETSCHED_{section}__{key}".upper()
+            if setting.annotation is SecretStr and f"{name}_FILE" in os.environ:
+                os.environ.setdefault(name, _secret(f"{name}_FILE"))
+
+
 def _secret(name: str) -> str:
     try:
         return Path(os.environ[name]).read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"{name}: can't read {os.environ[name]}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{name}: can't read {os.environ[name]}: {reason}") from error
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -267,5 +299,5 @@ def _read(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"settings file {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"settings file {path}: {error}") from error

@@ -1,0 +1,82 @@
+"""`bucketsched queue`: create, get, list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .connection import Connection, connection_options
+from .output import instant, show, show_all
+
+if TYPE_CHECKING:
+    from ..client import QueueInfo
+
+_COLUMNS = ("name", "kind", "topic", "partitions", "replication", "priority_topics", "created")
+
+
+@click.group()
+def queue() -> None:
+    """Create and show queues."""
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--kind", type=click.Choice(["worker", "kafka"]), default="worker", show_default=True)
+@click.option("--topic", default="", help="Kind kafka: the topic [<namespace>.<name>].")
+@click.option("--partitions", type=int, default=0, help="Of the topic, if it is created here.")
+@click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
+@click.option("--priority-topics", is_flag=True, help="HIGH and LOW get topics of their own.")
+@connection_options
+def create(
+    connection: Connection,
+    name: str,
+    kind: str,
+    topic: str,
+    partitions: int,
+    replication: int,
+    priority_topics: bool,
+) -> None:
+    """Create a queue. One that is there already and is the same is fine."""
+    from ..core.catalog import QueueKind
+
+    created = connection.call(
+        lambda client: client.create_queue(
+            name,
+            QueueKind[kind.upper()],
+            topic=topic,
+            partitions=partitions,
+            replication=replication,
+            priority_topics=priority_topics,
+        )
+    )
+    show(connection, _described(created))
+
+
+@queue.command()
+@click.argument("name")
+@connection_options
+def get(connection: Connection, name: str) -> None:
+    """Show a queue."""
+    show(connection, _described(connection.call(lambda client: client.get_queue(name))))
+
+
+@queue.command("list")
+@connection_options
+def list_(connection: Connection) -> None:
+    """Show all queues of the namespace."""
+    rows = [_described(found) for found in connection.call(lambda client: client.list_queues())]
+    show_all(connection, "queues", _COLUMNS, rows)
+
+
+def _described(found: QueueInfo) -> dict[str, Any]:
+    return {
+        "namespace": found.namespace,
+        "name": found.name,
+        "kind": str(found.kind),
+        "topic": found.topic,
+        "partitions": found.partitions,
+        "replication": found.replication,
+        "priority_topics": found.priority_topics,
+        "created": instant(found.created),
+    }

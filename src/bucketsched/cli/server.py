@@ -1,0 +1,90 @@
+"""`bucketsched dev`, `node`, `config` and `version`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from .connection import ADDRESS_DEFAULT, Connection, connection_options
+from .output import show, show_all
+from .settings import settings_options
+
+DATA_DIR_DEFAULT = "bucketsched-data"
+
+
+@click.command()
+@click.option("--data-dir", type=click.Path(file_okay=False), default=DATA_DIR_DEFAULT, show_default=True)
+@click.option(
+    "--grpc-address", metavar="HOST:PORT", default=ADDRESS_DEFAULT, show_default=True, help="Port 0 takes a free one."
+)
+@connection_options
+def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:
+    """Run everything in one process, on SQLite, until SIGINT or SIGTERM. Says on stdout when it is ready."""
+    from .. import app
+
+    def ready(address: str) -> None:
+        if connection.output == "json":
+            print(json.dumps({"address": address, "data_dir": data_dir}), flush=True)
+        else:
+            print(f"bucketsched is ready at {address}, data in {data_dir}", flush=True)
+
+    return app.run_dev(data_dir, grpc_address, ready)
+
+
+@click.command()
+@click.option("--roles", help="Some of api,poller,coordinator,deliver [all].")
+@settings_options
+@connection_options
+def node(connection: Connection, load: Callable[..., Any], roles: str | None) -> int:
+    """Run roles of a cluster, until SIGINT or SIGTERM. Says on stdout when it is ready."""
+    from .. import app
+
+    given = {"node": {"roles": [role.strip() for role in roles.split(",")]}} if roles is not None else {}
+    settings = load(given)
+
+    def ready(address: str) -> None:
+        if connection.output == "json":
+            print(json.dumps({"address": address, "roles": list(settings.node.roles)}), flush=True)
+        else:
+            print(f"bucketsched is ready at {address} ({', '.join(settings.node.roles)})", flush=True)
+
+    return app.run_node(settings, ready)
+
+
+@click.group()
+def config() -> None:
+    """Show the settings of a node."""
+
+
+@config.command("show")
+@settings_options
+@connection_options
+def show_settings(connection: Connection, load: Callable[..., Any]) -> None:
+    """Show the settings that a node would start with, secrets hidden."""
+    from ..config import redacted
+
+    settings = redacted(load())
+    if connection.output == "json":
+        print(json.dumps(settings, ensure_ascii=False))
+        return
+    rows = [
+        {"setting": f"{section}.{key}", "value": json.dumps(value, ensure_ascii=False)}
+        for section, values in settings.items()
+        for key, value in values.items()
+    ]
+    show_all(connection, "settings", ("setting", "value"), rows)
+
+
+@click.command()
+@connection_options
+def version(connection: Connection) -> None:
+    """Show the version."""
+    from .. import __version__
+
+    if connection.output == "json":
+        show(connection, {"version": __version__})
+    else:
+        print(f"bucketsched {__version__}")

@@ -1,0 +1,151 @@
+"""`bucketsched task`: create, get, cancel."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .connection import Connection, connection_options
+from .exit_code import ExitCode
+from .output import instant, show
+from .parameters import INSTANT, LENGTH, PAIR
+
+if TYPE_CHECKING:
+    from ..client import TaskInfo
+
+TEXT_MAX = 1_000
+"""Characters of a payload that a table shows."""
+
+
+@click.group()
+def task() -> None:
+    """Create, show and cancel tasks."""
+
+
+@task.command()
+@click.option("--type", "task_type", required=True, help="What a worker chooses its handler by.")
+@click.option("--payload", help="The payload, as text.")
+@click.option(
+    "--payload-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="The payload, from a file; - for standard input.",
+)
+@click.option("--delay", type=LENGTH, help="When it is due, from now: 5s, 1h30m, PT5S.")
+@click.option("--due", type=INSTANT, help="When it is due: 2026-12-24T18:00:00Z. Neither: now.")
+@click.option("--queue", help="The queue [default].")
+@click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
+@click.option("--metadata", type=PAIR, multiple=True, help="May be given many times.")
+@click.option("--content-type", default="", help="Media type of the payload.")
+@click.option("--task-id", help="An id from an earlier try: then it is the same task.")
+@connection_options
+def create(
+    connection: Connection,
+    task_type: str,
+    payload: str | None,
+    payload_file: str | None,
+    delay: timedelta | None,
+    due: datetime | None,
+    queue: str | None,
+    priority: str,
+    metadata: tuple[tuple[str, str], ...],
+    content_type: str,
+    task_id: str | None,
+) -> None:
+    """Create a task. When this ends with 0, the task is stored durably."""
+    from ..core.task import Priority
+
+    if delay is not None and due is not None:
+        raise click.UsageError("--delay and --due can't be given together")
+    body = _payload(payload, payload_file)
+    created = connection.call(
+        lambda client: client.create(
+            task_type,
+            body,
+            queue=queue,
+            delay=delay,
+            due=due,
+            priority=Priority[priority.upper()],
+            metadata=_unique(metadata),
+            content_type=content_type,
+            task_id=task_id,
+        )
+    )
+    show(connection, {"task_id": created.id, "due": instant(created.due), "state": str(created.state)})
+
+
+def _payload(text: str | None, path: str | None) -> bytes:
+    if text is not None and path is not None:
+        raise click.UsageError("--payload and --payload-file can't be given together")
+    if path == "-":
+        return sys.stdin.buffer.read()
+    if path is not None:
+        return Path(path).read_bytes()
+    return _encoded(text or "")
+
+
+def _encoded(text: str) -> bytes:
+    """Bytes as they were typed, also where they were no valid text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _unique(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise click.UsageError("--metadata must not be given twice with one key")
+    return dict(pairs)
+
+
+@task.command()
+@click.argument("task_id")
+@connection_options
+def get(connection: Connection, task_id: str) -> None:
+    """Show a task."""
+    found = connection.call(lambda client: client.get(task_id))
+    show(connection, _described(found, connection.output == "table"))
+
+
+@task.command()
+@click.argument("task_id")
+@connection_options
+def cancel(connection: Connection, task_id: str) -> int:
+    """Cancel a task. Ends with 0 if it never will be dispatched, with 4 if it is too late."""
+    outcome = connection.call(lambda client: client.cancel(task_id))
+    show(connection, {"task_id": task_id, "outcome": str(outcome)})
+    return ExitCode.OK if outcome.cancelled else ExitCode.CONFLICT
+
+
+def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "task_id": found.id,
+        "namespace": found.namespace,
+        "queue": found.queue,
+        "type": found.type,
+        "state": str(found.state),
+        "due": instant(found.due),
+        "created": instant(found.created),
+        "dispatched": instant(found.dispatched),
+        "cancelled": instant(found.cancelled),
+        "failed": instant(found.failed),
+        "fail_reason": found.fail_reason,
+        "priority": found.priority.name,
+        "generation": found.generation,
+        "attempt": found.attempt,
+        "metadata": found.metadata,
+        "content_type": found.content_type,
+    }
+    return row | _shown_payload(found.payload, shortened)
+
+
+def _shown_payload(payload: bytes, shortened: bool) -> dict[str, str]:
+    """As text where it is text, else in base64."""
+    try:
+        name, text = "payload", payload.decode()
+    except UnicodeDecodeError:
+        name, text = "payload_base64", base64.b64encode(payload).decode()
+    if shortened and len(text) > TEXT_MAX:
+        text = f"{text[:TEXT_MAX]}… ({len(payload)} bytes)"
+    return {name: text}
