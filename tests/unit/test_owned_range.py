@@ -1,0 +1,292 @@
+"""What a range knows: nothing settled is queued again, nothing stored is overlooked, memory is given back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bucketsched.core import task_id as ids
+from bucketsched.core.task import NO_FACTS, FactKind, Facts, StoredTask, TaskBody, TaskRow, bucket_of
+from bucketsched.poller.cursor import Cursor
+from bucketsched.poller.limits import REMEMBER_MS
+from bucketsched.poller.owned_range import MARKED, QUEUED, OwnedRange, Phase
+from bucketsched.ports import HintAnswer, Lease, Page
+
+NS = bytes(16)
+NOW = 1_750_000_020_000
+BUCKET = bucket_of(NOW)
+
+
+def row_at(due_ms: int, number: int = 0) -> TaskRow:
+    return TaskRow(due_ms, NS, ids.mint(due_ms, 0, number), TaskBody("n", "q", "t"))
+
+
+def active(heap_rows_max: int = 1_000) -> OwnedRange:
+    owned = OwnedRange(Lease(0, 1, ()), [0], heap_rows_max)
+    owned.open(BUCKET, {}, NOW)
+    owned.phase = Phase.ACTIVE
+    owned.extend(NOW)
+    return owned
+
+
+def read(owned: OwnedRange, *tasks: StoredTask, complete: bool = True) -> None:
+    cursor = owned.cursors[BUCKET, 0]
+    cursor.reading = True
+    owned.absorb(cursor, Page(list(tasks), complete), (BUCKET + 1) * 60_000)
+
+
+def settle(owned: OwnedRange, row: TaskRow) -> None:
+    owned.settle(row.ref, FactKind.DISPATCHED)
+    owned.marked(row.ref)
+
+
+def test_a_row_that_is_read_twice_is_queued_once() -> None:
+    owned, row = active(), row_at(NOW + 5_000)
+    read(owned, StoredTask(row))
+    read(owned, StoredTask(row))
+    assert len(owned.heap) == 1
+
+
+def test_an_id_is_forgotten_only_when_it_is_marked_and_old() -> None:
+    owned, row = active(), row_at(NOW + 1_000)
+    read(owned, StoredTask(row))
+    owned.settle(row.ref, FactKind.DISPATCHED)
+    owned.sweep(NOW + 3_600_000)
+    assert owned.status(row.ref) == FactKind.DISPATCHED
+    owned.marked(row.ref)
+    owned.sweep(NOW + 1_000 + REMEMBER_MS)
+    assert owned.status(row.ref) == FactKind.DISPATCHED + MARKED
+    owned.sweep(NOW + 1_001 + REMEMBER_MS)
+    assert owned.status(row.ref) is None
+
+
+def test_an_id_is_not_forgotten_while_a_read_from_before_its_mark_is_in_flight() -> None:
+    owned, row = active(), row_at(NOW + 1_000)
+    read(owned, StoredTask(row))
+    number = owned.begin_read()
+    settle(owned, row)
+    owned.sweep(NOW + 3_600_000)
+    assert not owned.admit(StoredTask(row)), "the read brings it without its mark"
+    owned.end_read(number)
+    owned.sweep(NOW + 3_600_000)
+    assert owned.status(row.ref) is None
+
+
+def test_a_read_that_begins_after_the_mark_holds_nothing_back() -> None:
+    owned, row = active(), row_at(NOW + 1_000)
+    read(owned, StoredTask(row))
+    settle(owned, row)
+    owned.begin_read()
+    owned.sweep(NOW + 3_600_000)
+    assert owned.status(row.ref) is None
+
+
+def test_a_far_row_is_forgotten_as_soon_as_no_read_is_in_flight() -> None:
+    owned, row = active(), row_at(NOW + 86_400_000)
+    number = owned.begin_read()
+    settle(owned, row)
+    owned.sweep(NOW)
+    assert owned.status(row.ref) is not None
+    owned.end_read(number)
+    owned.sweep(NOW)
+    assert owned.status(row.ref) is None
+
+
+def test_a_hint_of_a_row_that_may_be_forgotten_is_not_believed() -> None:
+    owned, row = active(), row_at(NOW + 1_000)
+    read(owned, StoredTask(row))
+    settle(owned, row)
+    owned.sweep(NOW + 1_001 + REMEMBER_MS)
+    assert owned.hint(row) is None
+    assert owned.hint(row_at(NOW - 1)) is None, "due before this owner began"
+
+
+def test_a_hint_at_the_edge_of_a_partial_page_is_not_believed() -> None:
+    owned = active()
+    read(owned, StoredTask(row_at(NOW + 1_000)), complete=False)
+    assert owned.hint(row_at(NOW + 1_000, 7)) is None
+    assert owned.hint(row_at(NOW + 999, 7)) is HintAnswer.TAKEN
+    assert len(owned.heap) == 2
+    assert owned.hint(row_at(NOW + 1_001, 7)) is HintAnswer.TAKEN
+    assert len(owned.heap) == 2, "behind the edge: it will be read"
+
+
+def test_a_hint_during_a_read_waits_for_its_end() -> None:
+    owned = active()
+    owned.cursors[BUCKET, 0].reading = True
+    seen, unseen, cancelled = row_at(NOW + 1_000), row_at(NOW + 2_000), row_at(NOW + 3_000)
+    assert [owned.hint(r) for r in (seen, unseen, cancelled)] == [HintAnswer.TAKEN] * 3
+    assert len(owned.heap) == 0
+    read(owned, StoredTask(seen), StoredTask(cancelled, Facts(cancelled_ms=NOW)))
+    assert len(owned.heap) == 2
+    assert owned.status(unseen.ref) == QUEUED
+    assert owned.status(cancelled.ref) == FactKind.CANCELLED + MARKED
+
+
+@pytest.mark.parametrize("phase", [Phase.RECOVERING, Phase.STOPPING, Phase.GONE, Phase.ALARMED])
+def test_only_an_active_range_takes_hints(phase: Phase) -> None:
+    owned = active()
+    owned.phase = phase
+    assert owned.hint(row_at(NOW + 1_000)) is HintAnswer.NOT_READY
+
+
+def test_a_full_range_rewinds_instead_of_taking_a_hint() -> None:
+    owned = active(heap_rows_max=2)
+    read(owned)
+    rows = [row_at(NOW + 1_000 + i) for i in range(5)]
+    assert [owned.hint(row) for row in rows] == [HintAnswer.TAKEN] * 5
+    assert owned.resident_rows == 3
+    cursor = owned.cursors[BUCKET, 0]
+    assert (cursor.edge_ms, cursor.complete) == (NOW + 1_002, False)
+
+
+def test_low_due_stops_at_the_first_row_that_is_not_journaled_and_trails_the_present() -> None:
+    owned = active()
+    first, second = row_at(NOW + 100, 1), row_at(NOW + 200, 2)
+    read(owned, StoredTask(first), StoredTask(second))
+    owned.settle(first.ref, FactKind.DISPATCHED)
+    assert owned.low_due_ms(NOW + 1_000_000) == second.due_ms
+    owned.settle(second.ref, FactKind.DISPATCHED)
+    assert owned.low_due_ms(NOW + 1_000) == NOW + 1_000 - REMEMBER_MS
+    owned.cursors[BUCKET, 0].rewind(NOW + 50)
+    assert owned.low_due_ms(NOW + 1_000_000) == NOW + 50
+
+
+def test_a_bucket_with_queued_rows_is_never_closed() -> None:
+    owned = active()
+    read(owned, StoredTask(row_at(NOW + 1_000)))
+    with pytest.raises(AssertionError):
+        owned.close(BUCKET)
+
+
+def test_what_a_checkpoint_says_is_done_is_not_read_again() -> None:
+    owned = OwnedRange(Lease(0, 1, ()), [0], 10)
+    owned.open(BUCKET, {BUCKET: (BUCKET + 1) * 60_000, BUCKET + 1: (BUCKET + 1) * 60_000 + 7}, NOW)
+    owned.extend(NOW + 60_000)
+    done, begun = owned.cursors[BUCKET, 0], owned.cursors[BUCKET + 1, 0]
+    assert done.complete
+    assert isinstance(begun, Cursor)
+    assert begun.edge_ms == (BUCKET + 1) * 60_000 + 6
+
+
+class Range(RuleBasedStateMachine):
+    """One partition with reads that see the past, hints that come late and again, cancels, dispatches and marks."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.now = NOW
+        self.owned = active(heap_rows_max=6)
+        self.stored: dict[bytes, TaskRow] = {}
+        self.settled: dict[bytes, FactKind] = {}
+        self.marked: set[bytes] = set()
+        self.hints: list[TaskRow] = []
+        self.page: tuple[int, list[StoredTask], bool] | None = None
+        self.lookup: tuple[int, StoredTask] | None = None
+        self.queued_before: set[bytes] = set()
+
+    def snapshot(self, row: TaskRow) -> StoredTask:
+        return StoredTask(row, Facts(dispatched_ms=1) if row.ref in self.marked else NO_FACTS)
+
+    @rule(delay=st.integers(0, 30_000), number=st.integers(0, 3))
+    def create(self, delay: int, number: int) -> None:
+        row = row_at(min(self.now + delay, (BUCKET + 1) * 60_000 - 1), number)
+        self.stored.setdefault(row.ref, row)
+        self.hints.append(row)
+
+    @precondition(lambda self: self.hints)
+    @rule(data=st.data())
+    def hint(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(self.hints))
+        if self.owned.hint(row) is None and self.lookup is None:
+            self.lookup = (self.owned.begin_read(), self.snapshot(row))
+
+    @precondition(lambda self: self.lookup is not None)
+    @rule()
+    def end_lookup(self) -> None:
+        assert self.lookup is not None
+        number, task = self.lookup
+        self.owned.admit(task)
+        self.owned.end_read(number)
+        self.lookup = None
+
+    @precondition(lambda self: self.page is None and any(True for _ in self.owned.unread()))
+    @rule(limit=st.integers(1, 3))
+    def begin_page(self, limit: int) -> None:
+        cursor = next(self.owned.unread())
+        cursor.reading = True
+        rows = sorted((r for r in self.stored.values() if r.ref > (cursor.after or b"")), key=lambda r: r.ref)
+        page = [self.snapshot(r) for r in rows[:limit]]
+        self.page = (self.owned.begin_read(), page, len(rows) <= limit)
+
+    @precondition(lambda self: self.page is not None)
+    @rule(fails=st.booleans())
+    def end_page(self, fails: bool) -> None:
+        assert self.page is not None
+        (number, tasks, complete), self.page = self.page, None
+        cursor = self.owned.cursors[BUCKET, 0]
+        if fails:
+            cursor.held.clear()
+            cursor.reading = False
+        else:
+            self.owned.absorb(cursor, Page(tasks, complete), (BUCKET + 1) * 60_000)
+        self.owned.end_read(number)
+
+    @rule()
+    def dispatch(self) -> None:
+        for row in self.owned.heap.pop_due(self.now, 2):
+            if self.owned.status(row.ref) == QUEUED:
+                self.commit(row.ref, FactKind.DISPATCHED)
+            self.owned.leave(row)
+
+    @precondition(lambda self: self.stored)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(sorted(self.stored.values(), key=lambda r: r.ref)))
+        if row.ref in self.marked or self.owned.status(row.ref) not in (None, QUEUED):
+            return  # the store, or the memory, says that it is settled
+        self.commit(row.ref, FactKind.CANCELLED)
+
+    def commit(self, ref: bytes, kind: FactKind) -> None:
+        assert ref not in self.settled, "a row was settled twice"
+        self.settled[ref] = kind
+        self.owned.settle(ref, kind)
+
+    @rule()
+    def mark(self) -> None:
+        for ref in self.settled:
+            self.marked.add(ref)
+            self.owned.marked(ref)
+
+    @rule(ms=st.sampled_from([1, 500, 5_000, 40_000]))
+    def pass_time(self, ms: int) -> None:
+        self.now += ms
+        self.owned.sweep(self.now)
+
+    @invariant()
+    def nothing_settled_is_queued(self) -> None:
+        if hasattr(self, "settled"):
+            assert all(self.owned.status(ref) != QUEUED for ref in self.settled)
+
+    def teardown(self) -> None:
+        """Once every read has ended and every hint is answered, every stored row is settled or queued."""
+        if not hasattr(self, "owned"):
+            return
+        if self.lookup:
+            self.end_lookup()
+        if self.page:
+            self.end_page(fails=False)
+        for row in self.hints:
+            if self.owned.hint(row) is None:
+                self.owned.admit(self.snapshot(row))
+        while any(True for _ in self.owned.unread()):  # a full memory has sent hints back to the store
+            self.begin_page(limit=3)
+            self.end_page(fails=False)
+        self.nothing_settled_is_queued()
+        missing = [row for row in self.stored.values() if row.ref not in self.settled]
+        assert all(self.owned.status(row.ref) == QUEUED for row in missing)
+
+
+TestRange = Range.TestCase
+TestRange.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
