@@ -68,8 +68,10 @@ def _or_unavailable(answer: Any) -> Any:
 class ServiceWorld:
     """The service and all that it stands on."""
 
-    def __init__(self, constants: ClusterConstants = CLUSTER, limits: Limits | None = None) -> None:
-        self.clock = ImpatientClock(NOW_MS)
+    def __init__(
+        self, constants: ClusterConstants = CLUSTER, limits: Limits | None = None, clock_error_ms: int = 0
+    ) -> None:
+        self.clock = ImpatientClock(NOW_MS, clock_error_ms)
         self.store = MemoryTaskStore()
         self.catalog = MemoryCatalog(constants)
         self.owners = ScriptedOwners()

@@ -120,6 +120,8 @@ async def test_an_id_twice_in_a_batch_is_one_row(world: ServiceWorld) -> None:
     assert [type(result) for result in results] == [Created, Created, InvalidArgument]
     (row,) = await world.rows(bucket_of(FAR_MS))
     assert row.body.payload == b""
+    await world.tasks.create_many([again(NOW_MS), again(NOW_MS)])
+    assert [len(rows) for rows in world.owners.hinted] == [1]
 
 
 async def test_one_id_in_two_namespaces_is_two_tasks(world: ServiceWorld) -> None:
@@ -307,6 +309,14 @@ async def test_a_minute_after_its_buckets_end_the_owner_has_to_admit_a_task(
     world.clock.step_ms(bucket_end_ms(bucket_of(due_ms)) + after_ms - NOW_MS)
     await created(world, again(due_ms))
     assert (bool(world.owners.admitted), bool(world.owners.hinted)) == (asked, not asked)
+
+
+async def test_how_late_it_is_is_asked_of_the_clock_at_its_worst() -> None:
+    world = await ServiceWorld(clock_error_ms=1_000).prepare()
+    due_ms = NOW_MS - 120_000
+    world.clock.step_ms(bucket_end_ms(bucket_of(due_ms)) + 59_001 - NOW_MS)
+    await created(world, again(due_ms))
+    assert world.owners.admitted
 
 
 async def test_with_a_short_grace_the_owner_is_asked_before_the_bucket_can_be_closed() -> None:

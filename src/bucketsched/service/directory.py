@@ -47,8 +47,14 @@ class _Remembered(Generic[Key, Value]):
         if task is None:
             task = asyncio.create_task(self._fresh(key))
             self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            task.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(task)
+
+    def _ended(self, key: Key, task: asyncio.Task[Value | None]) -> None:
+        """An error is taken note of here: all who waited may be gone."""
+        self._under_way.pop(key, None)
+        if not task.cancelled():
+            task.exception()
 
     async def _fresh(self, key: Key) -> Value | None:
         value = await self._look_up(key)

@@ -196,13 +196,13 @@ class TaskService:
 
     async def _assure(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
         """Hints and admissions as they are needed; the refs of the rows that must not be acknowledged."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.latest_ms()
         loaded_ms = now_ms + self._constants.horizon_ms + HINT_MARGIN_MS
         near = [row for row in rows if row.due_ms <= loaded_ms and not self._over(row, now_ms)]
         unsure: set[bytes] = set()
         if near:
             unsure = await self._hint(near, deadline)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.latest_ms()
         over = [row for row in rows if row.ref not in unsure and self._over(row, now_ms)]
         if over:
             admitted = await asyncio.gather(*(self._admit(row, deadline) for row in over))
@@ -230,7 +230,7 @@ class TaskService:
         A row whose bucket is over meanwhile is left to its admission.
         """
         while batch.open:
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.latest_ms()
             rows = [row for row in batch.open.values() if not self._over(row, now_ms)]
             free = [row for row in rows if now_ms < row.due_ms + UNANSWERED_UNTIL_MS]
             if self._hints.take_over(free):
