@@ -1,0 +1,324 @@
+"""The guards, one for each sentence of the protocol that closes a sequence of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANE = "tests/unit/test_lane.py"
+SEQUENCES = "tests/unit/test_lane_guards.py"
+RANGE = "tests/unit/test_owned_range.py"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`code` in `file` (below src/bucketsched) becomes `without`; then one of `tests` must fail."""
+
+    name: str
+    why: str
+    file: str
+    code: str
+    without: str
+    tests: tuple[str, ...]
+
+
+GUARDS = [
+    # ---------------------------------------------------------------- never early
+    Guard(
+        "due-is-checked-again",
+        "the clock may step back between choosing and committing",
+        "poller/dispatcher.py",
+        "if batch.latest_due_ms > self._clock.earliest_ms():",
+        "if False:",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "due-means-not-before",
+        "a heap gives out nothing before its time",
+        "core/due_heap.py",
+        "entries[0][1].due_ms <= now_ms",
+        "entries[0][1].due_ms <= now_ms + 5",
+        (LANE,),
+    ),
+    # ---------------------------------------------------------------- transactions in doubt
+    Guard(
+        "validate-after-init",
+        "a lane that was fenced drops the ranges that others took",
+        "poller/dispatcher.py",
+        """                await self._journal.init()
+                await self._validate()
+                return await self._find(nonce)""",
+        """                await self._journal.init()
+                return await self._find(nonce)""",
+        (LANE,),
+    ),
+    Guard(
+        "own-journal-after-doubt",
+        "whether the transaction in doubt was committed is read, not guessed",
+        "poller/dispatcher.py",
+        "                return await self._find(nonce)",
+        "                return None",
+        (LANE,),
+    ),
+    Guard(
+        "init-after-doubt",
+        "a delayed EndTxn is void once the lane was initialised again",
+        "poller/dispatcher.py",
+        """                await self._journal.init()
+                await self._validate()
+                return await self._find(nonce)""",
+        """                await self._validate()
+                return await self._find(nonce)""",
+        (LANE,),
+    ),
+    Guard(
+        "lost-slot-stops-the-lane",
+        "without slot and session nothing is dispatched",
+        "poller/dispatcher.py",
+        "raise LaneLost(str(error)) from error",
+        "return",
+        (LANE,),
+    ),
+    Guard(
+        "culprits-only",
+        "a message that can't be sent does not take its neighbours with it",
+        "poller/dispatcher.py",
+        "            if index not in without:\n",
+        "            if not without:\n",
+        (LANE,),
+    ),
+    Guard(
+        "withheld-rows-come-back",
+        "a refused transaction leaves a row that a cancel had claimed",
+        "poller/dispatcher.py",
+        """        for row, owned in batch.withheld:
+            self._ready.push(row, owned)
+""",
+        "",
+        ("tests/unit/test_dispatcher.py",),
+    ),
+    Guard(
+        "claimed-rows-stay-out",
+        "a row is not dispatched by the transaction that cancels it",
+        "poller/dispatcher.py",
+        """            if row.ref in claimed:
+                batch.withheld.append((row, owned))
+            elif""",
+        """            if""",
+        (SEQUENCES, "tests/unit/test_dispatcher.py"),
+    ),
+    Guard(
+        "closing-needs-an-empty-bucket",
+        "a bucket with a queued row is not closed",
+        "poller/dispatcher.py",
+        "and first and not owned.queued[closing.bucket]:",
+        "and first:",
+        ("tests/unit/test_dispatcher.py",),
+    ),
+    # ---------------------------------------------------------------- takeover
+    Guard(
+        "fence-before-replay",
+        "a former owner's delayed commit can't land after its journal was read",
+        "poller/takeover.py",
+        """        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+""",
+        "",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "replay",
+        "what was dispatched and not marked is not dispatched again",
+        "poller/takeover.py",
+        "                if section.range_id == range_id:\n",
+        "                if False:\n",
+        (LANE,),
+    ),
+    Guard(
+        "replay-from-the-checkpoint",
+        "the record that the checkpoint ends with is the one that it was written for",
+        "poller/takeover.py",
+        "            await self._verify(range_id, checkpoint, entries[0] if entries else None)\n",
+        "",
+        (LANE,),
+    ),
+    Guard(
+        "moves-are-made-again",
+        "a journaled move whose row was not written is completed by the taker",
+        "poller/takeover.py",
+        "await write_consequences(self._store, await self._successors(replay), replay.marks)",
+        "await write_consequences(self._store, [], replay.marks)",
+        (LANE,),
+    ),
+    Guard(
+        "clear-predecessors-versioned",
+        "a taker whose lease was taken meanwhile never begins",
+        "poller/takeover.py",
+        "        await self._leases.clear_predecessors(owned.lease)\n",
+        "",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "marks-before-checkpoint",
+        "a checkpoint passes only what is stored beside the rows",
+        "poller/marker.py",
+        "        self._marks_waiting += len(consequences.marks)\n",
+        "        self._marks_waiting += len(consequences.marks)\n"
+        "        self.applied = (consequences.offset, consequences.hash)\n",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "release-after-marks",
+        "a range is released when what it did is stored",
+        "poller/lane.py",
+        "                await self._marker.reached(offset)\n",
+        "",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "shared-work-begins-afterwards",
+        "a fence that began before one's lease fences nobody",
+        "poller/waiting.py",
+        "                asked, self._asked = self._asked, []\n",
+        "                asked = self._asked\n",
+        (SEQUENCES,),
+    ),
+    # ---------------------------------------------------------------- what a range knows
+    Guard(
+        "forget-only-when-marked",
+        "an id is kept until its fact is stored",
+        "poller/owned_range.py",
+        "        self._known[ref] = kind\n\n    def replayed",
+        "        self._known[ref] = kind\n        self.marked(ref)\n\n    def replayed",
+        (RANGE,),
+    ),
+    Guard(
+        "forget-not-under-a-read",
+        "a read that began before the mark may still bring the row",
+        "poller/owned_range.py",
+        "            if self._remembered[0][1] >= oldest_read:\n",
+        "            if False:\n",
+        (RANGE,),
+    ),
+    Guard(
+        "far-rows-wait-for-reads",
+        "also a row beyond the loaded buckets is not forgotten under a read",
+        "poller/owned_range.py",
+        "while self._fading and self._fading[0][0] < oldest_read:",
+        "while self._fading:",
+        (RANGE,),
+    ),
+    Guard(
+        "remember-what-hints-could-revive",
+        "a settled row stays known while hints of its time are believed",
+        "poller/owned_range.py",
+        """            if row.due_ms >= self.remembered_from_ms:
+                self._known""",
+        """            if False:
+                self._known""",
+        (RANGE, LANE),
+    ),
+    Guard(
+        "hints-of-forgotten-times",
+        "a hint is believed only if its row can't have been forgotten",
+        "poller/owned_range.py",
+        "row.bucket < self.first_open_bucket or row.due_ms < self.remembered_from_ms",
+        "row.bucket < self.first_open_bucket",
+        (RANGE, LANE),
+    ),
+    Guard(
+        "hints-wait-for-reads",
+        "a hint during a read is decided after it",
+        "poller/owned_range.py",
+        """        if cursor.reading:
+            cursor.held.append(row)
+        elif""",
+        """        if""",
+        (RANGE,),
+    ),
+    Guard(
+        "partial-edge",
+        "at the edge of a partial page facts may be unread",
+        "poller/owned_range.py",
+        "elif cursor.partial and row.due_ms == cursor.edge_ms:",
+        "elif False:",
+        (RANGE,),
+    ),
+    Guard(
+        "known-rows-once",
+        "a row that comes twice is queued once",
+        "poller/owned_range.py",
+        """        if row.ref in self._known:
+            return False
+""",
+        "",
+        (RANGE,),
+    ),
+    Guard(
+        "low-due-stops-at-queued-rows",
+        "what is not journaled is loaded again by a taker",
+        "poller/owned_range.py",
+        """        if self._undone:
+            low = min(low, ref_due_ms(self._undone[0]))
+""",
+        "",
+        (RANGE,),
+    ),
+    Guard(
+        "bounded-hints",
+        "hints beyond the budget are left to the loader",
+        "poller/owned_range.py",
+        "if 2 * self.resident_rows < 3 * self._rows_max:",
+        "if True:",
+        (RANGE, LANE),
+    ),
+    Guard(
+        "bounded-loading",
+        "the loader stays within the budget",
+        "poller/loader.py",
+        "return rows <= rows_max and resident_bytes < bytes_max",
+        "return True",
+        (LANE,),
+    ),
+    # ---------------------------------------------------------------- late and lost
+    Guard(
+        "rescan",
+        "a lost hint is made good",
+        "poller/rescanner.py",
+        "            counts = await asyncio.gather(*(self._scan(owned, gate) for owned in active))\n",
+        "            counts = [0 for owned in active if gate is None]\n",
+        (LANE,),
+    ),
+    Guard(
+        "last-read-before-closing",
+        "a row that nobody knew is found before its bucket is closed",
+        "poller/closer.py",
+        "            found = await admit_pending(owned, self._store, bucket, start_ms, end_ms)\n",
+        "            found = 0\n",
+        (SEQUENCES,),
+    ),
+    Guard(
+        "late-rows-move",
+        "into a closed bucket nothing is admitted any more",
+        "poller/changes.py",
+        "            if row.bucket >= owned.first_open_bucket:\n",
+        "            if True:\n",
+        (LANE,),
+    ),
+    Guard(
+        "cancel-by-the-journal",
+        "a cancel is confirmed by a committed record only",
+        "poller/dispatcher.py",
+        "            claimed.add(change.ref)\n            batch.mutations.append(change)",
+        "            claimed.add(change.ref)\n            change.answer(change.kind, 0)\n"
+        "            batch.mutations.append(change)",
+        (LANE,),
+    ),
+    Guard(
+        "waiting-changes-are-refused",
+        "who waits for a lane that has ended is sent on",
+        "poller/lane.py",
+        "            self.dispatcher.abandon()\n",
+        "",
+        (LANE,),
+    ),
+]
