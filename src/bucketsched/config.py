@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from .core.errors import ConfigError
 
@@ -224,12 +231,13 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment first: `load` gives the file as init values and merges the flags itself."""
+        assert isinstance(env_settings, EnvSettingsSource)
+        env_settings.env_vars = _with_secrets(env_settings.env_vars)
         return env_settings, init_settings
 
 
 def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
     """Reads file and environment, lets flags win, validates. Raises ConfigError with one line."""
-    _read_secrets()
     path = path or os.environ.get("BUCKETSCHED_CONFIG")
     given = _read(path) if path else {}
     try:
@@ -275,22 +283,25 @@ def _revealed(section: Section) -> dict[str, Any]:
     return {name: getattr(section, name) for name in type(section).model_fields}
 
 
-def _read_secrets() -> None:
-    """BUCKETSCHED_<SECTION>__<KEY>_FILE names a file that holds a secret, unless the setting's own name ends so."""
+def _with_secrets(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The environment (names in lower case) with secrets in place of the variables that name files with them."""
+    found = dict(variables)
     for section, field in Settings.model_fields.items():
         assert field.annotation is not None
         for key, setting in field.annotation.model_fields.items():
-            name = f"BUCKETSCHED_{section}__{key}".upper()
-            if setting.annotation is SecretStr and f"{name}_FILE" in os.environ:
-                os.environ.setdefault(name, _secret(f"{name}_FILE"))
+            name = f"bucketsched_{section}__{key}"
+            path = found.pop(f"{name}_file", None) if setting.annotation is SecretStr else None
+            if path and name not in found:
+                found[name] = _secret(f"{name}_file".upper(), path)
+    return found
 
 
-def _secret(name: str) -> str:
+def _secret(variable: str, path: str) -> str:
     try:
-        return Path(os.environ[name]).read_text().strip()
+        return Path(path).read_text().strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"{name}: can't read {os.environ[name]}: {reason}") from error
+        raise ConfigError(f"{variable}: can't read {path}: {reason}") from error
 
 
 def _read(path: str) -> dict[str, Any]:

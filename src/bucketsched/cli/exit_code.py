@@ -62,9 +62,9 @@ def run(arguments: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # whoever reads our output has seen enough; don't complain a second time when stdout is flushed at exit
+        # whoever reads our output has seen enough; don't complain again when stdout is flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+        return ExitCode.FAILURE
     except BucketschedError as error:
         print(f"bucketsched: {one_line(error)}", file=sys.stderr)
         return code_of(error)
