@@ -13,12 +13,13 @@ from bucketsched.adapters.sqlite import store as store_module
 from bucketsched.adapters.sqlite.catalog import SqliteCatalog, embedded_constants
 from bucketsched.adapters.sqlite.checkpoints import SqliteCheckpointStore
 from bucketsched.adapters.sqlite.database import Database
-from bucketsched.adapters.sqlite.store import SqliteTaskStore
+from bucketsched.adapters.sqlite.store import PAGE_BYTES_MAX, ROW_BYTES, SqliteTaskStore
+from bucketsched.adapters.sqlite.writer import ROWS_PER_COMMIT_MAX
 from bucketsched.core.catalog import QueueKind
 from bucketsched.core.checkpoint import NO_OFFSET
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, Unavailable
-from bucketsched.core.task import BUCKET_MS, FactKind, Mark, TaskBody, TaskRow
+from bucketsched.core.task import BUCKET_MS, FactKind, Facts, Mark, TaskBody, TaskRow
 from bucketsched.core.task_id import RANDOM_BITS, mint
 
 NAMESPACE = uuid4().bytes
@@ -128,6 +129,36 @@ async def test_one_purge_is_bounded(database: Database, monkeypatch: pytest.Monk
     await store.insert(rows)
     await store.mark([Mark(r.ref, FactKind.DISPATCHED, r.due_ms) for r in rows])
     assert [await store.purge(NOW_MS, DAY_MS) for _ in range(4)] == [500, 500, 200, 0]
+
+
+# ---------------------------------------------------------------- rows
+
+
+async def test_the_first_fact_of_a_kind_stays(database: Database) -> None:
+    store = SqliteTaskStore(database)
+    there = row(NOW_MS)
+    await store.insert([there])
+    await store.mark([Mark(there.ref, FactKind.FAILED, 5, "first")])
+    await store.mark([Mark(there.ref, FactKind.FAILED, 6, "second")])
+    stored = await store.get(there.due_ms, there.namespace_id, there.task_id)
+    assert stored is not None
+    assert stored.facts == Facts(failed_ms=5, failed_reason="first")
+
+
+async def test_large_rows_are_written_in_small_operations_and_read_in_small_pages(database: Database) -> None:
+    store = SqliteTaskStore(database)
+    rows = [row(NOW_MS + i, bytes(64 * 1024)) for i in range(300)]
+    before = database.commits
+    assert await store.insert(rows) == [None] * 300
+    assert database.commits - before >= 300 * 64 * 1024 // (ROWS_PER_COMMIT_MAX * ROW_BYTES)
+    seen: list[TaskRow] = []
+    complete = False
+    while not complete:
+        page = await store.read_partition(rows[0].bucket, 1, seen[-1].ref if seen else None, NOW_MS + 300, 1_000)
+        assert 1 <= len(page.tasks) <= PAGE_BYTES_MAX // (64 * 1024) + 1
+        seen += [task.row for task in page.tasks]
+        complete = page.complete
+    assert seen == rows
 
 
 # ---------------------------------------------------------------- a full disk

@@ -72,6 +72,16 @@ class Database:
         """See `Writer.write`."""
         return await self._writer.write(operation, rows=rows, urgent=urgent, on_commit=on_commit)
 
+    @property
+    def commits(self) -> int:
+        """How many there were since the start."""
+        return self._writer.commits
+
+    @property
+    def waiting(self) -> int:
+        """Writes that no commit has taken up yet."""
+        return self._writer.waiting
+
     async def read(self, query: Operation[T]) -> T:
         """Runs a query in the reader's thread. Raises Unavailable."""
         async with self._reads_room:

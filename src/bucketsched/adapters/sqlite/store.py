@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,10 @@ from ...ports import Page
 from .database import Database, as_unavailable
 
 ROWS_PER_OPERATION_MAX = 250
+"""A row counts as one for each ROW_BYTES that it has, so that operations are bounded in bytes too."""
+ROW_BYTES = 2_048
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""`read_partition` stops there, before its limit."""
 ROWS_PER_STATEMENT_MAX = 100
 """One step of SQLite inserts so many: each step gives up Python's lock and has to get it back."""
 PURGE_ROWS_MAX = 10_000
@@ -65,18 +69,14 @@ class SqliteTaskStore:
 
     async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
         """See ports.TaskStore."""
-        size = ROWS_PER_OPERATION_MAX
-        if len(rows) <= size:
-            return await self._insert_part(rows)
-        parts = [self._insert_part(rows[i : i + size]) for i in range(0, len(rows), size)]
+        parts = [self._insert_part(part, weight) for part, weight in _parts(rows)]
+        if len(parts) == 1:
+            return await parts[0]
         return [answer for answers in await asyncio.gather(*parts) for answer in answers]
 
-    async def _insert_part(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
-        if not rows:
-            return []
-        values = [_values(row) for row in rows]
+    async def _insert_part(self, rows: Sequence[TaskRow], weight: int) -> list[NotWritten | OutcomeUnknown | None]:
         try:
-            await self._database.write(partial(_insert, values=values), rows=len(rows))
+            await self._database.write(partial(_insert, rows=rows), rows=weight)
         except (NotWritten, OutcomeUnknown) as error:
             return [error] * len(rows)
         return [None] * len(rows)
@@ -93,8 +93,14 @@ class SqliteTaskStore:
         parameters = (bucket, shard, until_ms, *last, limit + 1)
 
         def read(connection: sqlite3.Connection) -> Page:
-            found = connection.execute(_READ, parameters).fetchall()
-            return Page([_stored(row) for row in found[:limit]], len(found) <= limit)
+            found: list[StoredTask] = []
+            size = 0
+            for row in connection.execute(_READ, parameters):
+                if len(found) == limit or size >= PAGE_BYTES_MAX:
+                    return Page(found, False)
+                found.append(_stored(row))
+                size += len(row[-1])
+            return Page(found, True)
 
         return await self._database.read(read)
 
@@ -133,6 +139,19 @@ class SqliteTaskStore:
         return removed
 
 
+def _parts(rows: Sequence[TaskRow]) -> Iterator[tuple[Sequence[TaskRow], int]]:
+    """Rows for one operation each, with what they weigh."""
+    start, weight = 0, 0
+    for i, row in enumerate(rows):
+        own = 1 + len(row.body.payload) // ROW_BYTES
+        if i > start and weight + own > ROWS_PER_OPERATION_MAX:
+            yield rows[start:i], weight
+            start, weight = i, 0
+        weight += own
+    if rows:
+        yield rows[start:], weight
+
+
 def _values(row: TaskRow) -> tuple[Any, ...]:
     return (
         row.bucket,
@@ -146,10 +165,10 @@ def _values(row: TaskRow) -> tuple[Any, ...]:
     )
 
 
-def _insert(connection: sqlite3.Connection, values: list[tuple[Any, ...]]) -> None:
-    for i in range(0, len(values), ROWS_PER_STATEMENT_MAX):
-        part = values[i : i + ROWS_PER_STATEMENT_MAX]
-        connection.execute(_insert_statement(len(part)), [cell for row in part for cell in row])
+def _insert(connection: sqlite3.Connection, rows: Sequence[TaskRow]) -> None:
+    for i in range(0, len(rows), ROWS_PER_STATEMENT_MAX):
+        part = rows[i : i + ROWS_PER_STATEMENT_MAX]
+        connection.execute(_insert_statement(len(part)), [cell for row in part for cell in _values(row)])
 
 
 def _insert_statement(rows: int) -> str:
