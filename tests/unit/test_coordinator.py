@@ -131,6 +131,17 @@ async def test_who_takes_a_planned_slot_takes_its_ranges_at_once(world: MemoryLe
     assert world.plan.version == version
 
 
+async def test_known_lanes_do_not_wait_for_new_ones(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    second = await join(world, "b")
+    async with coordinator(MemoryPlanStore(world)):
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+    async with coordinator(MemoryPlanStore(world), PlanningLimits(settle_s=60, settle_s_max=60, poll_s=0.01)):
+        await join(world, "c")
+        await second.leave()
+        await until(lambda: lanes(world) == {0: 8})
+
+
 async def test_without_a_plan_ranges_stay_with_those_who_hold_them(world: MemoryLeaseWorld) -> None:
     for name in "ab":
         leases = (await join(world, name)).leases()

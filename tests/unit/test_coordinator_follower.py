@@ -171,14 +171,15 @@ class SlowClock(SystemClock):
 
 async def test_failures_are_not_repeated_without_a_pause(world: MemoryLeaseWorld) -> None:
     membership, taker = await join(world, "a")
-    taker.failures = {0: Unavailable("no")}
+    taker.failures = {0: Unavailable("no"), 2: RuntimeError("a bug")}
     async with following(membership, 0, taker):
-        plan(world, {0: 0, 1: 0})
+        plan(world, {0: 0, 1: 0, 2: 0})
         await until(lambda: 1 in taker.ranges)
         taker.deaf = True
-        plan(world, {0: 0, 1: 1})
+        plan(world, {0: 0, 1: 1, 2: 0})
         await asyncio.sleep(0.5)
     assert taker.tries[0] <= 5
+    assert taker.tries[2] <= 5
     assert taker.tries[1] <= 5, "a range that is not given up on the first asking"
 
 

@@ -172,7 +172,8 @@ class ZooKeeperSession:
         self._post(self._told, state)
 
     def _told(self, state: str) -> None:
-        log.info("ZooKeeper connection", state=state.lower(), session=hex(self._session_id))
+        if self._session_id and self._stopping is None:
+            log.info("ZooKeeper connection", state=state.lower(), session=hex(self._session_id))
         self._state_moved()
 
     def _state_moved(self) -> None:
