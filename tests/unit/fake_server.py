@@ -38,6 +38,7 @@ class FakeServer:
         self.on_item: Callable[[task_pb2.CreateTaskRequest], task_pb2.ItemError | None] | None = None
         self.gate: asyncio.Event | None = None
         self.in_flight = 0
+        self.reads = 0
         self.most_in_flight = 0
         self.on_cancel: Callable[[], None] | None = None
         self.cancel_outcome = task_pb2.CANCEL_OUTCOME_ALREADY_DISPATCHED
@@ -98,6 +99,9 @@ class FakeServer:
         return task_pb2.CreateTaskResult(created=created)
 
     async def get(self, request: task_pb2.GetTaskRequest, context: Context) -> task_pb2.GetTaskResponse:
+        self.reads += 1
+        if self.gate:
+            await self.gate.wait()
         item = self._find(request.task_id)
         task = task_pb2.Task(
             task_id=item.task_id,

@@ -20,6 +20,7 @@ from bucketsched.core.errors import RequestError
 from bucketsched.errors import (
     AlreadyExists,
     BucketschedError,
+    CreateUnavailable,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -285,11 +286,16 @@ async def test_a_call_without_an_answer_is_sent_again(server: FakeServer) -> Non
 async def test_in_the_end_it_says_unavailable(server: FakeServer, client: Client) -> None:
     server.on_item = lambda item: task_pb2.ItemError(code=UNAVAILABLE_CODE, message="not confirmed")
     before = time.monotonic()
-    with pytest.raises(Unavailable, match="not confirmed"):
+    with pytest.raises(CreateUnavailable, match="not confirmed") as caught:
         await client.create("t", timeout=0.3)
     assert 0.2 < time.monotonic() - before < 3
     (result,) = await client.create_many([NewTask("t")], timeout=0.1)
-    assert isinstance(result, Unavailable)
+    assert isinstance(result, CreateUnavailable)
+    server.on_item = None
+    for task_id in (caught.value.task_id, result.task_id):
+        await client.create("t", task_id=task_id)
+    sent = {item.task_id for batch in server.batches for item in batch.requests}
+    assert sent == {caught.value.task_id, result.task_id}
 
 
 async def test_a_batch_that_is_too_large_is_split(server: FakeServer) -> None:
@@ -326,6 +332,16 @@ async def test_without_a_server_it_gives_up_in_time(server: FakeServer) -> None:
         assert time.monotonic() - before < 5
 
 
+async def test_closing_ends_a_create_that_waits_to_know_the_server(server: FakeServer) -> None:
+    await server.stop()
+    client = Client(server.address)
+    create = asyncio.create_task(client.create("t"))
+    await asyncio.sleep(0.05)
+    await client.close()
+    with pytest.raises(Unavailable):
+        await create
+
+
 async def test_a_second_server_takes_over(server: FakeServer) -> None:
     other = FakeServer()
     await other.start()
@@ -359,9 +375,16 @@ async def test_closing_ends_what_is_under_way(server: FakeServer) -> None:
     client = Client(server.address)
     create = asyncio.create_task(client.create("t"))
     await until(lambda: server.batches)
+    read = asyncio.create_task(client.get("t"))
+    cancelled = asyncio.create_task(client.get("t"))
+    await until(lambda: server.reads == 2)
+    cancelled.cancel()
     await client.close()
-    with pytest.raises(Unavailable):
-        await create
+    for task in (create, read):
+        with pytest.raises(Unavailable):
+            await task
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
     with pytest.raises(Unavailable):
         await client.create("t")
     with pytest.raises(Unavailable):

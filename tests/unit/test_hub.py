@@ -324,6 +324,17 @@ async def test_no_more_is_fetched_than_the_limit(world: DeliveryWorld, clock: Ma
     await hub.drain(0)
 
 
+async def test_no_more_is_held_than_memory_allows(world: DeliveryWorld, clock: ManualClock) -> None:
+    hub = WorkerHub(world.deliveries, clock, HubLimits(held_bytes_max=100_000, fetch_messages_max=1))
+    worker = attach(hub, 100)
+    world.dispatch(20, payload=b"x" * 30_000)
+    offers = await take(worker, 4)
+    await gets_nothing(worker)
+    worker.ack([offer.lease_id for offer in offers])
+    await take(worker, 4)
+    await hub.drain(0)
+
+
 class Flaky:
     """Deliveries with failures to order."""
 
@@ -496,6 +507,16 @@ async def test_draining_offers_nothing_more_and_ends_when_all_is_done(
     await draining
     assert world.undelivered == 2
     await world.deliveries.subscribe(QUEUE)  # it is free again
+
+
+async def test_draining_does_not_wait_for_a_subscription_to_come(world: DeliveryWorld, clock: ManualClock) -> None:
+    flaky = Flaky(world)
+    flaky.failing_subscribes = 1_000
+    hub = WorkerHub(flaky, clock)
+    worker = attach(hub)
+    await quiet()
+    await asyncio.wait_for(hub.drain(0), 5)  # without that time passes
+    assert await worker.next_offers() == []
 
 
 async def test_draining_does_not_wait_longer_than_the_grace(

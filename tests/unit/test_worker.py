@@ -316,6 +316,28 @@ async def test_it_attaches_to_every_server_and_follows_changes(world: DeliveryWo
     assert len(seen) == 6
 
 
+async def test_what_came_from_a_server_that_is_listed_no_more_is_acknowledged_there(world: DeliveryWorld) -> None:
+    other_world = DeliveryWorld(first=1_000)
+    gate = asyncio.Event()
+    async with WorkerServer(world) as first, WorkerServer(other_world) as second:
+        first.addresses = [first.address, second.address]
+        worker = Worker(first.address, "jobs")
+        seen = recorder(worker, gate)
+        async with running(worker):
+            other_world.dispatch()
+            await until(lambda: seen)
+            first.addresses = [first.address]
+            worker._refresh.set()
+            await until(lambda: second.address not in worker._links)
+            other_world.dispatch()  # it takes nothing new from there
+            await asyncio.sleep(0.05)
+            assert len(seen) == 1
+            gate.set()
+            await until(lambda: other_world.undelivered == 1)
+            await until(lambda: len(worker._link_runs) == 1)
+    assert len(seen) == 1
+
+
 async def test_a_queue_that_has_no_workers_is_refused(server: WorkerServer) -> None:
     for queue, error in (("nowhere", NotFound), ("events", FailedPrecondition)):
         worker = Worker(server.address, queue)

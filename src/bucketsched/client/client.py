@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -14,6 +15,7 @@ import grpc
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, QueueKind
 from ..core.errors import BucketschedError, InvalidArgument, RequestError, Unavailable
 from ..core.task import Priority
+from ..errors import CreateUnavailable
 from ..stubs.v1 import (
     info_pb2,
     info_pb2_grpc,
@@ -116,28 +118,37 @@ class Client:
     ) -> CreatedTask:
         """Creates a task. On return it is stored durably; see `NewTask` for the parameters."""
         task = NewTask(type, payload, queue, delay, due, priority, metadata, task_id, content_type)
-        server = await self.info()
+        timeout_s = self._timeout_s if timeout is None else timeout
+        server = await self.info(timeout_s)
         built = self._build(task, server)
-        answer = await self._batched(server).enqueue(built, self._timeout_s if timeout is None else timeout)
         try:
-            return convert.created(await answer)
-        except RequestError as error:
-            raise _in_words_of_the_caller(error, task) from error
+            return convert.created(await (await self._batched(server).enqueue(built, timeout_s)))
+        except (RequestError, Unavailable) as error:
+            raise _in_words_of_the_caller(error, task, built) from error
 
     async def create_many(
         self, tasks: Iterable[NewTask], *, timeout: float | None = None
     ) -> list[CreatedTask | BucketschedError]:
         """Creates many; for each, in their order, the created task or the error that it would have raised."""
-        server = await self.info()
-        batcher = self._batched(server)
         timeout_s = self._timeout_s if timeout is None else timeout
-        pending: list[tuple[NewTask, asyncio.Future[task_pb2.CreateTaskResponse] | BucketschedError]] = []
-        for task in tasks:
-            try:
-                pending.append((task, await batcher.enqueue(self._build(task, server), timeout_s)))
-            except BucketschedError as error:
-                pending.append((task, error))
-        return [await _outcome(task, answer) for task, answer in pending]
+        server = await self.info(timeout_s)
+        batcher = self._batched(server)
+        pending = [await self._begin(task, server, batcher, timeout_s) for task in tasks]
+        return [outcome if isinstance(outcome, BucketschedError) else await outcome() for outcome in pending]
+
+    async def _begin(
+        self, task: NewTask, server: ServerInfo, batcher: CreateBatcher, timeout_s: float
+    ) -> BucketschedError | Callable[[], Awaitable[CreatedTask | BucketschedError]]:
+        """Queues a create; how to wait for what becomes of it, or why there is nothing to wait for."""
+        try:
+            built = self._build(task, server)
+        except InvalidArgument as error:
+            return error
+        try:
+            answer = await batcher.enqueue(built, timeout_s)
+        except Unavailable as error:
+            return _in_words_of_the_caller(error, task, built)
+        return partial(_outcome, task, built, answer)
 
     async def mint(self, *, delay: float | timedelta | None = None, due: datetime | None = None) -> str:
         """An id for a task that is to be due then, to be stored before `create(task_id=...)`.
@@ -243,7 +254,7 @@ class Client:
 
     # ------------------------------------------------------------ the server
 
-    async def info(self) -> ServerInfo:
+    async def info(self, timeout: float | None = None) -> ServerInfo:
         """What the server says of itself; asked once, and again behind the caller when it has become old."""
         known = self._info
         if known is not None and self._clock.monotonic() - self._info_at < INFO_S_MAX:
@@ -251,7 +262,23 @@ class Client:
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask_info())
             self._asking.add_done_callback(self._asked)
-        return known if known is not None else await asyncio.shield(self._asking)
+        return known if known is not None else await self._told(self._asking, timeout)
+
+    async def _told(self, asking: asyncio.Task[ServerInfo], timeout: float | None) -> ServerInfo:
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(asking)
+        except TimeoutError as error:
+            raise Unavailable("the server does not answer") from error
+        except asyncio.CancelledError as error:
+            if self._cut_off():
+                raise Unavailable("the client was closed") from error
+            raise
+
+    def _cut_off(self) -> bool:
+        """True if it is not the caller who was cancelled, but its call, because the client was closed."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and not task.cancelling()
 
     def _asked(self, task: asyncio.Task[ServerInfo]) -> None:
         self._asking = None
@@ -323,25 +350,27 @@ class Client:
                 translated = status.from_call(error)
                 if not isinstance(translated, Unavailable) or self._clock.monotonic() + pause_s >= deadline:
                     raise translated from error
+            except asyncio.CancelledError as error:
+                if self._cut_off():
+                    raise Unavailable("the client was closed") from error
+                raise
             await asyncio.sleep(pause_s)
         raise AssertionError("unreachable")
 
 
 async def _outcome(
-    task: NewTask, answer: Awaitable[task_pb2.CreateTaskResponse] | BucketschedError
+    task: NewTask, built: request.CreateRequest, answer: Awaitable[task_pb2.CreateTaskResponse]
 ) -> CreatedTask | BucketschedError:
-    if isinstance(answer, BucketschedError):
-        return answer
     try:
         return convert.created(await answer)
-    except RequestError as error:
-        return _in_words_of_the_caller(error, task)
     except BucketschedError as error:
-        return error
+        return _in_words_of_the_caller(error, task, built)
 
 
-def _in_words_of_the_caller(error: RequestError, task: NewTask) -> RequestError:
-    """The request says due_time where the caller said due or delay."""
-    if error.field != "due_time":
-        return error
-    return type(error)("due" if task.delay is None else "delay", error.message)
+def _in_words_of_the_caller(error: BucketschedError, task: NewTask, built: request.CreateRequest) -> BucketschedError:
+    """The request says due_time where the caller said due or delay, and has the id, which the caller may not know."""
+    if isinstance(error, Unavailable):
+        return CreateUnavailable(built.message.task_id, str(error))
+    if isinstance(error, RequestError) and error.field == "due_time":
+        return type(error)("due" if task.delay is None else "delay", error.message)
+    return error

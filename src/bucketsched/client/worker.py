@@ -320,7 +320,10 @@ class Worker:
             key = _Key(offer.task_id, offer.generation, offer.attempt)
             known = self._attempts.get(key)
             if known is not None:
-                known.leases = [*known.leases[1 - LEASES_REMEMBERED_MAX :], (link, offer.lease_id)]
+                known.leases.append((link, offer.lease_id))
+                if len(known.leases) > LEASES_REMEMBERED_MAX:
+                    oldest, lease_id = known.leases.pop(0)
+                    oldest.forget(lease_id)
             elif key in self._done:
                 link.ack(offer.lease_id)
             elif self._stop.is_set():

@@ -43,6 +43,7 @@ class WorkerLink:
         self._hello = hello
         self._on_offers = on_offers
         self._on_lost = on_lost
+        self._open: set[int] = set()
         self._acks: list[int] = []
         self._nacks: list[worker_pb2.Nack] = []
         self._hello_changed = False
@@ -54,14 +55,21 @@ class WorkerLink:
 
     def ack(self, lease_id: int) -> None:
         """Done. Sent at once, together with what else is waiting."""
+        self._open.discard(lease_id)
         self._acks.append(lease_id)
         self._wake.set()
 
     def nack(self, lease_id: int, reason: str, delay_s: float) -> None:
         """Not done; to be offered again after the delay."""
+        self._open.discard(lease_id)
         delay = Duration()
         delay.FromMilliseconds(int(delay_s * 1000))
         self._nacks.append(worker_pb2.Nack(lease_ids=[lease_id], reason=_clean(reason), delay=delay))
+        self._wake.set()
+
+    def forget(self, lease_id: int) -> None:
+        """Nothing will be said about this lease, which has ended."""
+        self._open.discard(lease_id)
         self._wake.set()
 
     def resize(self, max_in_flight: int) -> None:
@@ -78,7 +86,7 @@ class WorkerLink:
             self._wake.set()
 
     def leave(self) -> None:
-        """Ends the stream in order, after the acks given so far. `run` returns then."""
+        """Ends the stream in order, once everything that came over it is acknowledged or given back."""
         self.pause()
         self._leaving.set()
         self._wake.set()
@@ -115,6 +123,7 @@ class WorkerLink:
             if attached:
                 self.attached.set()
             while isinstance(response := await call.read(), worker_pb2.AttachResponse):
+                self._open.update(offer.lease_id for offer in response.offers)
                 self._on_offers(self, response.offers)
         except grpc.aio.AioRpcError as error:
             translated = status.from_call(error)
@@ -137,7 +146,7 @@ class WorkerLink:
             await self._send_hello(call)
             await self._send_nacks(call)
             await self._send_acks(call)
-            if self._leaving.is_set() and not (self._acks or self._nacks):
+            if self._leaving.is_set() and not (self._open or self._acks or self._nacks):
                 await call.done_writing()
                 return
             if not (self._acks or self._nacks or self._hello_changed):

@@ -61,10 +61,17 @@ class WorkerHub:
         deadline = self._clock.monotonic() + grace_s
         while any(feed.busy for feed in self._feeds.values()) and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
+        await self._close()
+
+    async def _close(self) -> None:
         runs = list(self._runs.values())
         for feed in list(self._feeds.values()):
             feed.close()
-        await asyncio.gather(*runs, return_exceptions=True)
+        if runs:
+            _, late = await asyncio.wait(runs, timeout=2 * self._limits.close_s_max)
+            for run in late:
+                run.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     def _forget(self, feed: QueueFeed) -> None:
         self._runs.pop(feed, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.message import TaskEvent
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _COUNT_BITS = 16
 _COUNT_MAX = (1 << _COUNT_BITS) - 1
+_OVERHEAD_BYTES = 2_000
 NUMBER_MAX = (1 << (63 - _COUNT_BITS)) - 1
 """Highest number of a held message; lease ids then are positive and below 2^63."""
 
@@ -49,16 +50,20 @@ class Held:
     offer_count: int = 0
     stamp: int = 0
     worker: Attachment | None = None
+    key: AttemptKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = AttemptKey(self.event.task_id, self.event.generation, self.event.attempt)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, about."""
+        return len(self.event.payload) + _OVERHEAD_BYTES
 
     @property
     def lease_id(self) -> int:
         """The id of the latest lease: the message's number, and the how-manieth offer of it this is."""
         return (self.number << _COUNT_BITS) | min(self.offer_count, _COUNT_MAX)
-
-    @property
-    def key(self) -> AttemptKey:
-        """Names the attempt, whatever subscription it came from."""
-        return AttemptKey(self.event.task_id, self.event.generation, self.event.attempt)
 
     def had_lease(self, lease_id: int) -> bool:
         """True for the id of a lease that was given on this message, standing or ended."""

@@ -27,6 +27,8 @@ class HubLimits:
 
     offers_in_flight_max: int = 10_000
     """Fetched messages whose acknowledgement is not stored yet."""
+    held_bytes_max: int = 256 * 1024 * 1024
+    """The same in bytes; exceeded by at most one fetch."""
     fetch_messages_max: int = 500
     ack_messages_max: int = 2_000
     """In one call to the subscription."""
@@ -63,6 +65,7 @@ class QueueFeed:
         self._numbers = numbers
         self._on_over = on_over
         self._held: dict[int, Held] = {}
+        self._held_bytes = 0
         self._ready: list[tuple[int, Held]] = []
         self._timers: list[tuple[float, int, int]] = []
         self._acks: list[tuple[int, AttemptKey | None]] = []
@@ -72,7 +75,7 @@ class QueueFeed:
         self._stamp = 0
         self._turn = 0
         self._draining = False
-        self._closing = False
+        self._closing = asyncio.Event()
         self._room_changed = asyncio.Event()
         self._acks_waiting = asyncio.Event()
         self._workers_changed = asyncio.Event()
@@ -132,6 +135,7 @@ class QueueFeed:
     def _drop(self, held: Held) -> None:
         del self._held[held.number]
         del self._by_key[held.key]
+        self._held_bytes -= held.size
 
     def _acknowledge(self, token: int, key: AttemptKey | None) -> None:
         self._acks.append((token, key))
@@ -232,7 +236,7 @@ class QueueFeed:
         """Serves until the last worker has left, or `close`. Subscribes again, after a pause, whenever that fails."""
         timekeeper = asyncio.create_task(self._keep_time())
         try:
-            while self.workers and not self._closing:
+            while self.workers and not self._closing.is_set():
                 await self._serve_once()
         finally:
             self._on_over(self)
@@ -254,7 +258,7 @@ class QueueFeed:
 
     async def _back_off(self, failures: int) -> int:
         longest = min(self._limits.backoff_s_max, self._limits.backoff_s_min * 2**failures)
-        await self._clock.sleep(longest * random.uniform(0.5, 1))
+        await _first_of(self._clock.sleep(longest * random.uniform(0.5, 1)), self._closing.wait())
         return min(failures + 1, 16)
 
     async def _subscribe_and_serve(self) -> None:
@@ -284,6 +288,8 @@ class QueueFeed:
 
     def _room(self) -> int:
         """How many to fetch: twice what the workers hold, so that an ack finds the next one here."""
+        if self._held_bytes >= self._limits.held_bytes_max:
+            return 0
         wanted = 2 * sum(worker.max_in_flight for worker in self.workers)
         return min(wanted, self._limits.offers_in_flight_max) - len(self._held) - len(self._acks)
 
@@ -301,6 +307,7 @@ class QueueFeed:
             self._acknowledge(delivery.token, held.key)
         else:
             self._held[held.number] = self._by_key[held.key] = held
+            self._held_bytes += held.size
             heapq.heappush(self._ready, (held.number, held))
 
     def _read(self, delivery: Delivery) -> TaskEvent | None:
@@ -334,7 +341,7 @@ class QueueFeed:
             self._room_changed.set()
 
     async def _until_unwanted(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             self._workers_changed.clear()
             if self.workers:
                 await self._workers_changed.wait()
@@ -384,7 +391,8 @@ class QueueFeed:
 
     def close(self) -> None:
         """Makes `run` end soon, whatever workers still have."""
-        self._draining = self._closing = True
+        self._draining = True
+        self._closing.set()
         for worker in self.workers:
             worker.end()
         self._workers_changed.set()
