@@ -324,6 +324,14 @@ async def test_the_end_is_behind_a_commit_that_was_just_answered(world: KafkaWor
         assert seen == [offset]
 
 
+async def test_what_is_committed_after_the_snapshot_is_not_read(world: KafkaWorld, journal: KafkaJournal) -> None:
+    first = await journal.commit([], b"before")
+    end = await journal.end(0)
+    await journal.commit([], b"after")
+    seen = [entry.value async for entries in journal._reader.read(0, first, end) for entry in entries]
+    assert seen == [b"before"]
+
+
 async def test_reading_waits_for_a_transaction_that_is_open_below_the_end(
     world: KafkaWorld, proxy: KafkaProxy, shaky: KafkaJournal
 ) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -16,12 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from bucketsched.adapters.kafka import topic_map
 from bucketsched.adapters.kafka.batches import SEQUENCES, Item, Producer, pack, size_of
 from bucketsched.adapters.kafka.codes import CERTAINLY_NOT_APPENDED, FENCED, PASSING, TOO_LARGE, Code
-from bucketsched.adapters.kafka.connection import client_arguments
+from bucketsched.adapters.kafka.connection import Connection, client_arguments
 from bucketsched.adapters.kafka.progress import NOTHING, Progress
 from bucketsched.adapters.kafka.routes import partition_of
+from bucketsched.adapters.kafka.topic_map import TopicMap
 from bucketsched.config import KafkaSettings
+from bucketsched.core.errors import Unavailable
 
 PRODUCER = Producer(77, 3)
 PLACE = ("topic", 0)
@@ -89,6 +96,57 @@ def test_the_groups_of_codes_do_not_contradict_each_other() -> None:
     assert not TOO_LARGE & PASSING
     assert Code.NOT_LEADER not in CERTAINLY_NOT_APPENDED, "it also comes after an append that was not replicated"
     assert Code(12_345) is Code.UNKNOWN
+
+
+class FakeConnection:
+    """Knows the topics that it is given, by name and leaders; keeps what was asked."""
+
+    def __init__(self, **leaders: list[int]) -> None:
+        self.leaders = leaders
+        self.asked: list[MetadataRequest] = []
+        self.broken = False
+
+    async def send_anywhere(self, request: MetadataRequest) -> SimpleNamespace:
+        self.asked.append(request)
+        if self.broken:
+            raise Unavailable("broken")
+        topics: list[Any] = [
+            (Code.NONE, name, False, [(Code.NONE, p, leader, [], [], []) for p, leader in enumerate(leaders)])
+            for name, leaders in self.leaders.items()
+        ]
+        return SimpleNamespace(brokers=[1], topics=topics)
+
+
+async def test_asking_for_a_topic_never_creates_it() -> None:
+    connection = FakeConnection(known=[1])
+    await TopicMap(cast(Connection, connection)).know(["known"])
+    [request] = connection.asked
+    assert not request.prepare({3: (0, 5)}).allow_auto_topic_creation
+
+
+async def test_partitions_without_a_leader_are_not_written_to() -> None:
+    connection = FakeConnection(half=[-1, 7])
+    topics = TopicMap(cast(Connection, connection))
+    await topics.know(["half"])
+    topic = topics.get("half")
+    assert topic is not None
+    assert topic.led == (1,)
+    assert topics.leader("half", 0) == -1
+    assert topics.leader("half", 1) == 7
+    assert topics.leader("half", 2) == -1
+
+
+async def test_a_topic_that_aged_is_used_while_brokers_dont_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = FakeConnection(known=[1])
+    topics = TopicMap(cast(Connection, connection))
+    await topics.know(["known"])
+    monkeypatch.setattr(topic_map, "AGE_S_MAX", -1.0)
+    connection.broken = True
+    await topics.know(["known"])
+    assert topics.leader("known", 0) == 1
+    await asyncio.sleep(0)
+    assert len(connection.asked) == 2, "asked in the background"
+    await topics.close()
 
 
 # ---------------------------------------------------------------- progress

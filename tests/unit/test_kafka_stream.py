@@ -184,6 +184,30 @@ async def test_one_refused_batch_aborts_all_and_leaves_the_stream_sound(
     await commit(stream, PLACE, OTHER)
 
 
+async def test_a_batch_that_is_too_large_was_not_appended_by_an_earlier_try(
+    stream: Stream, brokers: FakeBrokers, naps: list[float]
+) -> None:
+    brokers.script[ProduceRequest] = [Code.NOT_LEADER, LOST, Code.MESSAGE_TOO_LARGE]
+    with pytest.raises(Refused):
+        await commit(stream)
+    assert stream.usable
+
+
+async def test_a_stream_that_is_given_up_meanwhile_stays_so(
+    stream: Stream, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One's own lane may be fenced while a transaction is under way."""
+    refresh = brokers.leader
+
+    def leader(topic: str, partition: int) -> int:
+        stream.give_up()
+        return refresh(topic, partition)
+
+    monkeypatch.setattr(brokers, "leader", leader)
+    await commit(stream)
+    assert not stream.usable
+
+
 async def test_a_refused_registration_needs_no_end(stream: Stream, brokers: FakeBrokers) -> None:
     brokers.script[AddPartitionsToTxnRequest] = [
         {"topic": Code.TOPIC_AUTHORIZATION_FAILED, "other": Code.OPERATION_NOT_ATTEMPTED}

@@ -7,6 +7,7 @@ nothing is retried in here, because what may be repeated depends on the request.
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from typing import Any
 
@@ -21,7 +22,7 @@ from .codes import Code
 REQUEST_TIMEOUT_MS = 3_000
 """A request that is not answered within this counts as unanswered, and its connection is dropped."""
 RETRY_BACKOFF_MS = 50
-CLOSE_S_MAX = 3.0
+CLOSE_S_MAX = 1.0
 
 DATA = ConnectionGroup.DEFAULT
 COORDINATION = ConnectionGroup.COORDINATION
@@ -53,7 +54,7 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
 
 
 class Connection:
-    """Opens on first use; after a broker could not be reached, it starts again from the configured addresses."""
+    """Opens on first use; when no known broker can be reached, it starts again from the configured addresses."""
 
     def __init__(self, settings: KafkaSettings, client_id: str) -> None:
         self._arguments = client_arguments(settings) | {
@@ -72,19 +73,22 @@ class Connection:
         try:
             return await client.send(node, request, group=group)
         except (NodeNotReadyError, IncompatibleBrokerVersion) as error:
-            self._stale = True
             raise NotSent(f"Kafka broker {node}: {error}") from error
         except (KafkaError, OSError, KeyError) as error:
             raise Unanswered(f"Kafka broker {node}: {error!r}") from error
 
     async def send_anywhere(self, request: Any, group: int = DATA) -> Any:
-        """Like `send`, to some broker."""
+        """Like `send`, to the first broker that can be reached, in random order."""
         client = await self._opened()
-        node = client.get_random_node()
-        if node is None:
-            self._stale = True
-            raise NotSent("no Kafka broker is known")
-        return await self.send(node, request, group)
+        nodes = [broker.nodeId for broker in client.cluster.brokers()]
+        random.shuffle(nodes)
+        for node in nodes:
+            try:
+                return await self.send(node, request, group)
+            except NotSent:
+                continue
+        self._stale = True
+        raise NotSent(f"none of {len(nodes)} known Kafka brokers can be reached")
 
     async def send_to_controller(self, request: Any) -> Any:
         """Like `send`, to the broker that changes topics."""
@@ -92,7 +96,11 @@ class Connection:
         controller = client.cluster.controller
         if controller is None:
             return await self.send_anywhere(request)
-        return await self.send(controller.nodeId, request)
+        try:
+            return await self.send(controller.nodeId, request)
+        except NotSent:
+            self._stale = True
+            raise
 
     async def transaction_coordinator(self, transactional_id: str) -> int:
         """The broker that coordinates this id. Raises Unavailable."""

@@ -108,6 +108,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
             raise Unavailable(f"no subscription: {error!r}") from error
         self._consumer.subscribe(list(self._buffers), listener=self)
         self._pump = asyncio.create_task(self._read_ahead(), name="read ahead")
+        self._pump.add_done_callback(lambda _: self._arrived.set())
 
     # ------------------------------------------------------------ the port
 
@@ -122,6 +123,8 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
             if self._failure:
                 reason, self._failure = self._failure, ""
                 raise Unavailable(reason)
+            if self._pump is None or self._pump.done():
+                raise Unavailable("reading ahead has ended: subscribe again")
             self._arrived.clear()
             await self._arrived.wait()
 

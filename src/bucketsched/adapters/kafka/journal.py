@@ -16,12 +16,14 @@ from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 from .batches import Batch, Item, Place, pack, size_of
 from .codes import REFUSED_FOR_GOOD, TOO_LARGE
-from .connection import CLOSE_S_MAX, Connection
+from .connection import Connection
 from .reader import Reader
 from .routes import Routes
 from .stream import Coordinator, Refusal, Refused, Stream
 from .topic_map import TopicMap
 
+ABANDON_S_MAX = 2.0
+"""How long closing tries to abort an open transaction; its time-out does that too, but later."""
 COMMIT_S_MAX = 12.0
 """A commit is answered within this, whatever happens."""
 SWEEP_S_MAX = 12.0
@@ -159,13 +161,14 @@ class KafkaJournal:
             yield entries
 
     async def close(self) -> None:
-        """Aborts what is open and lets go, within twice CLOSE_S_MAX."""
+        """Aborts what is open and lets go, within ABANDON_S_MAX and the connection's CLOSE_S_MAX."""
         stream, self._stream = self._stream, None
         if stream is not None:
             try:
-                await asyncio.wait_for(stream.abandon(), CLOSE_S_MAX)
+                await asyncio.wait_for(stream.abandon(), ABANDON_S_MAX)
             except TimeoutError:
                 pass  # the transaction's time-out aborts it
+        await self._topics.close()
         await self._connection.close()
 
     def _coordinator(self, lane: int) -> Coordinator:

@@ -63,7 +63,6 @@ _NEXT = {
     State.READY: {State.OPEN, State.BROKEN},
     State.OPEN: {State.READY, State.ENDING, State.BROKEN},
     State.ENDING: {State.READY, State.BROKEN},
-    State.BROKEN: {State.BROKEN},
 }
 
 
@@ -189,8 +188,9 @@ class Stream:
         self._enter(State.BROKEN)
 
     def _enter(self, state: State) -> None:
-        assert state in _NEXT[self.state], f"{self.state} -> {state}"
-        self.state = state
+        if self.state is not State.BROKEN:  # given up while a transaction was under way: it stays so
+            assert state in _NEXT[self.state], f"{self.state} -> {state}"
+            self.state = state
 
     # ------------------------------------------------------------ registering
 

@@ -55,6 +55,7 @@ class TopicMap:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._topics: dict[str, Topic] = {}
+        self._refreshing: asyncio.Task[None] | None = None
 
     def get(self, name: str) -> Topic | None:
         """What is remembered of a topic."""
@@ -71,30 +72,53 @@ class TopicMap:
             self._topics.pop(name, None)
 
     async def know(self, names: Iterable[str]) -> None:
-        """Afterwards `get` tells what there is to know of these. Raises Unavailable."""
+        """Afterwards `get` tells what there is to know of these. Raises Unavailable.
+
+        What is usable but aged is refreshed in the background: a broker that does not answer must not stop a dispatch
+        that does not need it.
+        """
+        if len(self._topics) > TOPICS_MAX:
+            self._topics.clear()
         now = asyncio.get_running_loop().time()
-        wanted = [name for name in names if self._is_old(name, now)]
+        old = [name for name in names if self._is_old(name, now)]
+        wanted = [name for name in old if not self._usable(name)]
+        if len(old) > len(wanted) and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.create_task(self._refresh_quietly(list(set(old) - set(wanted))))
         if not wanted:
             return
         await self.refresh(wanted)
-        while any(not self._topics[name].usable for name in wanted):
+        while unusable := [name for name in wanted if not self._usable(name)]:
             if asyncio.get_running_loop().time() - now > UNKNOWN_WAIT_S:
                 return
             await asyncio.sleep(POLL_S)
-            await self.refresh([name for name in wanted if not self._topics[name].usable])
+            await self.refresh(unusable)
 
     async def refresh(self, names: list[str]) -> None:
         """Asks a broker now. Raises Unavailable."""
         response = await self._connection.send_anywhere(MetadataRequest(names, allow_auto_topic_creation=False))
         if not response.brokers:
             raise Unavailable("Kafka names no brokers")
-        if len(self._topics) + len(names) > TOPICS_MAX:
-            self._topics.clear()
         now = asyncio.get_running_loop().time()
         answered = {topic: (Code(code), partitions) for code, topic, _, partitions in response.topics}
         for name in names:
             code, partitions = answered.get(name, (Code.UNKNOWN_TOPIC_OR_PARTITION, []))
             self._topics[name] = Topic(name, _leaders(partitions), code, now)
+
+    async def close(self) -> None:
+        """Ends a refresh that is under way."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+
+    async def _refresh_quietly(self, names: list[str]) -> None:
+        try:
+            await self.refresh(names)
+        except Unavailable:
+            pass  # asked again with the next transaction
+
+    def _usable(self, name: str) -> bool:
+        topic = self._topics.get(name)
+        return topic is not None and topic.usable
 
     def _is_old(self, name: str, now: float) -> bool:
         topic = self._topics.get(name)
