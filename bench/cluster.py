@@ -59,16 +59,20 @@ class Cluster:
         """The queue whose tasks go to `topic`."""
         await client.create_queue(self.queue, QueueKind.KAFKA, topic=self.topic)
 
-    async def recorder(self, name: str) -> tuple[Child, Recording]:
-        """A read_committed consumer of `topic`. Raises ChildFailed."""
-        child = await self._children.start(name, "bench.topic_recorder", self.settings.kafka.bootstrap, self.topic)
+    async def recorder(self) -> Recording:
+        """What a read_committed consumer of `topic` receives. Raises ChildFailed."""
+        child = await self.start("consumer", "bench.topic_recorder", self.settings.kafka.bootstrap, self.topic)
         recording = await Recording.of(child)
         say(f"a read_committed consumer is attached (pid {child.pid})")
-        return child, recording
+        return recording
 
     async def start(self, name: str, *arguments: str) -> Child:
         """Starts another child with the cluster's settings."""
         return await self._children.start(name, *arguments, env=self._env)
+
+    async def end(self, child: Child) -> None:
+        """Ends one before the others."""
+        await self._children.end(child)
 
     async def balanced(self, *pollers: Node) -> dict[int, int]:
         """Waits until these own all ranges and each of them has its share; how many by pid. Raises ChildFailed."""
@@ -95,15 +99,14 @@ class Cluster:
 @asynccontextmanager
 async def private_cluster(children: Children) -> AsyncIterator[Cluster]:
     """A migrated cluster without processes; all of it is dropped afterwards. Raises ChildFailed."""
-    if not os.environ.get("BUCKETSCHED_CONFIG"):
-        raise ChildFailed(NO_SERVERS)
+    config = _config()
     name = f"bench_{uuid.uuid4().hex[:12]}"
     env = {
-        "BUCKETSCHED_CONFIG": os.path.abspath(os.environ["BUCKETSCHED_CONFIG"]),
+        "BUCKETSCHED_CONFIG": config,
         "BUCKETSCHED_CASSANDRA__KEYSPACE": name,
         "BUCKETSCHED_ZOOKEEPER__ROOT": f"/{name}",
     }
-    settings = load(env["BUCKETSCHED_CONFIG"], {"cassandra": {"keyspace": name}, "zookeeper": {"root": f"/{name}"}})
+    settings = load(config, {"cassandra": {"keyspace": name}, "zookeeper": {"root": f"/{name}"}})
     migrated: dict[str, Any] = {}
     try:
         printed = await run_once(
@@ -115,6 +118,14 @@ async def private_cluster(children: Children) -> AsyncIterator[Cluster]:
     finally:
         await children.end_all()
         await asyncio.shield(asyncio.ensure_future(_drop(settings, str(migrated.get("cluster_id", "")))))
+
+
+def _config() -> str:
+    """The settings file of the servers."""
+    named = os.environ.get("BUCKETSCHED_CONFIG")
+    if not named:
+        raise ChildFailed(NO_SERVERS)
+    return os.path.abspath(named)
 
 
 # ---------------------------------------------------------------- what is read of the servers, and removed from them

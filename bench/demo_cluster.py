@@ -71,7 +71,7 @@ async def _run(cluster: Cluster) -> tuple[Trial, int]:
     )
     async with Client(",".join(api.address for api in apis)) as client:
         await cluster.create_queue(client)
-        _, recording = await cluster.recorder("consumer")
+        recording = await cluster.recorder()
         try:
             owned = await cluster.balanced(victim, other)
             await cluster.warm_up(client, recording)

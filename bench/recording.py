@@ -10,7 +10,8 @@ from .lateness import Arrival
 from .processes import Child, ChildFailed
 
 READY_S_MAX = 30.0
-QUIET_S_MAX = 3_600.0
+QUIET_S = 0.7
+SILENCE_S_MAX = 3_600.0
 
 
 class Recording:
@@ -32,7 +33,7 @@ class Recording:
     async def _follow(self) -> None:
         try:
             while True:
-                arrivals = [Arrival(*item) for item in await self._child.line(QUIET_S_MAX)]
+                arrivals = [Arrival(*item) for item in await self._child.line(SILENCE_S_MAX)]
                 self.arrivals += arrivals
                 self._came.update(arrival.task_id for arrival in arrivals)
                 self._more.set()
@@ -57,6 +58,13 @@ class Recording:
     def missing(self, task_ids: Collection[str]) -> int:
         """How many of these have not come yet."""
         return len(set(task_ids) - self._came)
+
+    async def quiet(self) -> None:
+        """Returns when nothing has come for QUIET_S. Raises ChildFailed if the recorder ends."""
+        before = -1
+        while before != self.count:
+            before = self.count
+            await self.settle(QUIET_S)
 
     async def all_of(self, task_ids: Collection[str], timeout_s: float) -> bool:
         """Waits for them; False if some have not come in time. Raises ChildFailed if the recorder ends."""
