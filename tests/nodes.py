@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,15 +29,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tools.stack import Addresses
 
 from bucketsched import Client, CreatedTask, TaskInfo, TaskState
+from bucketsched.adapters.cassandra.catalog import CassandraCatalog
 from bucketsched.adapters.cassandra.checkpoints import CassandraCheckpointStore
 from bucketsched.adapters.cassandra.session import CassandraSession
 from bucketsched.adapters.cassandra.store import CassandraTaskStore
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.app import migrate
 from bucketsched.config import Settings, load
+from bucketsched.core import task_id as ids
+from bucketsched.core.catalog import DEFAULT_NAMESPACE
 from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
 from bucketsched.core.cluster import ClusterConstants
-from bucketsched.core.task import BUCKET_MS
+from bucketsched.core.task import BUCKET_MS, Priority, TaskBody, TaskRow
 
 COMMAND = str(Path(sys.executable).with_name("bucketsched"))
 DEADLINE_S = 40.0
@@ -43,7 +48,12 @@ DEADLINE_S = 40.0
 LOOK_S = 0.02
 ALL_ROLES = "api,poller,coordinator,deliver"
 TAIL_LINES = 80
-QUICK = {"zookeeper.session_timeout_ms": 1_000, "poller.rescan_interval_ms": 1_000, "poller.mark_interval_ms": 300}
+QUICK = {
+    "zookeeper.session_timeout_ms": 1_000,
+    "poller.rescan_interval_ms": 1_000,
+    "poller.mark_interval_ms": 300,
+    "poller.checkpoint_interval_ms": 500,
+}
 """Settings with which things happen sooner than in production."""
 
 
@@ -185,6 +195,28 @@ class Process:
             print("\n".join(fresh[-TAIL_LINES:]))
 
 
+@dataclass
+class Rows:
+    """Writes rows as an api does, but tells no owner."""
+
+    store: CassandraTaskStore
+    namespace_id: bytes
+    shards: int
+
+    def made(self, due_ms: int, queue: str, payload: bytes = b"x", shard: int | None = None) -> TaskRow:
+        """A row that nobody has stored yet."""
+        bits = secrets.randbits(ids.RANDOM_BITS)
+        task_id = ids.mint(due_ms, bits % self.shards if shard is None else shard, bits)
+        body = TaskBody(DEFAULT_NAMESPACE, queue, "t", payload, {}, Priority.NORMAL, due_ms, due_ms)
+        return TaskRow(due_ms, self.namespace_id, task_id, body)
+
+    async def insert(self, rows: Sequence[TaskRow]) -> list[CreatedTask]:
+        """The tasks that they are from now on."""
+        answers = await self.store.insert(rows)
+        assert answers == [None] * len(rows), next(answer for answer in answers if answer is not None)
+        return [CreatedTask(ids.text(row.task_id), row.due_ms) for row in rows]
+
+
 class Cluster:
     """A cluster of its own. `constants` as for `admin migrate`; the settings are QUICK."""
 
@@ -235,26 +267,45 @@ class Cluster:
         await until(settled, f"all ranges are owned by {', '.join(owner.name for owner in owners)}")
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[CassandraTaskStore]:
+    async def rows(self) -> AsyncIterator[Rows]:
         """The rows, past all processes."""
         session = await CassandraSession.connect(self.settings.cassandra)
         try:
-            clock, retention_ms = SystemClock(0), self.constants.retention_ms
-            yield await CassandraTaskStore.open(session, self.settings.cassandra, clock, retention_ms)
+            namespace = await (await CassandraCatalog.open(session)).get_namespace(DEFAULT_NAMESPACE)
+            assert namespace is not None
+            retention_ms = self.constants.retention_ms
+            store = await CassandraTaskStore.open(session, self.settings.cassandra, SystemClock(0), retention_ms)
+            yield Rows(store, namespace.namespace_id, self.constants.shards)
+        finally:
+            await session.close()
+
+    @asynccontextmanager
+    async def checkpoints(self) -> AsyncIterator[CassandraCheckpointStore]:
+        """The progress of its ranges."""
+        session = await CassandraSession.connect(self.settings.cassandra)
+        try:
+            yield await CassandraCheckpointStore.open(session)
         finally:
             await session.close()
 
     async def backdate(self, buckets: int) -> None:
         """As if it had been migrated so many minutes ago: whoever takes a range first finds those buckets open."""
         first = now_ms() // BUCKET_MS - buckets
-        session = await CassandraSession.connect(self.settings.cassandra)
-        try:
-            store = await CassandraCheckpointStore.open(session)
+        async with self.checkpoints() as checkpoints:
             for range_id in range(self.constants.ranges):
                 checkpoint = Checkpoint(0, 1, self.constants.journal_name, 0, NO_OFFSET, b"", first)
-                await store.save(range_id, checkpoint)
-        finally:
-            await session.close()
+                await checkpoints.save(range_id, checkpoint)
+
+    async def closed(self, bucket: int) -> None:
+        """Waits until every range has closed this bucket, and says so in its checkpoint."""
+        deadline = time.monotonic() + DEADLINE_S
+        async with self.checkpoints() as checkpoints:
+            while True:
+                found = [await checkpoints.load(range_id) for range_id in range(self.constants.ranges)]
+                if all(checkpoint and checkpoint.first_open_bucket > bucket for checkpoint in found):
+                    return
+                assert time.monotonic() < deadline, f"bucket {bucket} is not closed: {found}"
+                await asyncio.sleep(LOOK_S)
 
     def show_logs(self) -> None:
         """Prints what all processes logged since the last time."""

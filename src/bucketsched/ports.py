@@ -402,7 +402,10 @@ class Subscription(Protocol):
         ...
 
     async def ack(self, tokens: Sequence[int]) -> None:
-        """These are done: durable on return; they won't come again. Raises Unavailable."""
+        """These are done: this subscription won't bring them again. Raises Unavailable.
+
+        Durable on return; on Kafka as soon as everything older in their partition is done, too.
+        """
         ...
 
     async def close(self) -> None:

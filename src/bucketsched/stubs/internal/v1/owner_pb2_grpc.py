@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class OwnerServiceStub:
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     def __init__(self, channel):
@@ -55,9 +54,8 @@ class OwnerServiceStub:
 
 
 class OwnerServiceServicer:
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     def Hint(self, request, context):
@@ -107,9 +105,8 @@ def add_OwnerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OwnerService:
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     @staticmethod

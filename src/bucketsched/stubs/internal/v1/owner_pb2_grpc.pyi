@@ -27,9 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class OwnerServiceStub:
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     @_typing.overload
@@ -44,9 +43,8 @@ class OwnerServiceStub:
 
 @_typing.type_check_only
 class OwnerServiceAsyncStub(OwnerServiceStub):
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -57,9 +55,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Cancel: _aio.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]  # type: ignore[assignment]
 
 class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Between nodes: what an api asks of the poller that owns a task's range.
-    A process that does not own it answers FAILED_PRECONDITION with NotOwner in the trailing metadata
-    "bucketsched-owner"; one that is still recovering it answers UNAVAILABLE.
+    """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
+    part of each answer.
     """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,49 @@
+"""The due heap and the ready queue, as laws."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketsched.core import task_id as ids
+from bucketsched.core.due_heap import DueHeap
+from bucketsched.core.ready_queue import ReadyQueue
+from bucketsched.core.task import Priority, TaskBody, TaskRow
+
+AGEING_MS = 30_000
+
+
+def row(due_ms: int, number: int, priority: Priority = Priority.NORMAL) -> TaskRow:
+    return TaskRow(due_ms, bytes(16), ids.mint(due_ms, 0, number), TaskBody("n", "q", "t", priority=priority))
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=40), st.integers(0, 1_000), st.integers(0, 50))
+def test_what_is_due_comes_out_earliest_first_and_nothing_else(dues: list[int], now_ms: int, limit: int) -> None:
+    heap = DueHeap()
+    for number, due_ms in enumerate(dues):
+        heap.push(row(due_ms, number))
+    out = [r.due_ms for r in heap.pop_due(now_ms, limit)]
+    assert out == sorted(due for due in dues if due <= now_ms)[:limit]
+    assert len(heap) == len(dues) - len(out)
+    left = sorted(dues)[len(out) :]
+    assert heap.next_due_ms == (left[0] if left else None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.sampled_from(Priority)), max_size=40))
+def test_priority_decides_unless_the_lower_one_is_older_by_the_ageing(tasks: list[tuple[int, Priority]]) -> None:
+    queue: ReadyQueue[int] = ReadyQueue(AGEING_MS)
+    for number, (due_ms, priority) in enumerate(tasks):
+        queue.push(row(due_ms, number, priority), number)
+    out = [queue.pop() for _ in range(len(queue))]
+    assert sorted(number for _, number in out) == list(range(len(tasks)))
+    for (first, _), (second, _) in zip(out, out[1:], strict=False):
+        steps = second.body.priority - first.body.priority
+        assert first.due_ms <= second.due_ms + AGEING_MS * steps
+
+
+def test_rows_of_one_instant_and_priority_keep_an_order() -> None:
+    queue: ReadyQueue[None] = ReadyQueue(AGEING_MS)
+    rows = [row(5, n) for n in (3, 1, 2)]
+    for one in rows:
+        queue.push(one, None)
+    assert [queue.pop()[0].ref for _ in rows] == sorted(r.ref for r in rows)
