@@ -27,6 +27,8 @@ from .core.errors import ConfigError
 
 Role = Literal["api", "poller", "coordinator", "deliver"]
 ROLES: tuple[Role, ...] = ("api", "poller", "coordinator", "deliver")
+MESSAGE_OVERHEAD_BYTES = 4_096
+"""What a message has beside payload and metadata, at most."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,47}$")]
 
 
@@ -177,6 +179,8 @@ class PollerSettings(Section):
     transaction_bytes_max: int = Field(4 * 1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     heap_rows_max: int = Field(100_000, ge=100, le=10_000_000)
     """Rows of one range in memory."""
+    heap_bytes_max: int = Field(512 * 1024 * 1024, ge=1024 * 1024, le=64 * 1024**3)
+    """Rows of all ranges in memory."""
     page_rows_max: int = Field(1_000, ge=10, le=10_000)
     reads_in_flight_max: int = Field(8, ge=1, le=256)
     mark_interval_ms: int = Field(1_000, ge=10, le=5_000)
@@ -246,7 +250,20 @@ def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None
         raise _config_error("", error) from error
     except SettingsError as error:
         raise ConfigError(f"environment: {error}: {error.__cause__}") from error
-    return _with_flags(settings, flags) if flags else settings
+    settings = _with_flags(settings, flags) if flags else settings
+    _check_that_tasks_fit(settings)
+    return settings
+
+
+def _check_that_tasks_fit(settings: Settings) -> None:
+    """What is accepted must not turn out to be too large when it is due."""
+    limits = settings.limits
+    task = limits.payload_bytes_max + limits.metadata_bytes_max + MESSAGE_OVERHEAD_BYTES
+    if task > settings.kafka.message_bytes_max:
+        raise ConfigError(
+            f"setting kafka.message_bytes_max must be at least {task}: limits.payload_bytes_max + "
+            f"limits.metadata_bytes_max + {MESSAGE_OVERHEAD_BYTES}, or accepted tasks could not be sent"
+        )
 
 
 def redacted(settings: Settings) -> dict[str, dict[str, Any]]:

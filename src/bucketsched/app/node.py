@@ -28,7 +28,7 @@ from ..api.internal import OwnerServicer
 from ..api.rpc import Service
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
-from ..config import Settings
+from ..config import MESSAGE_OVERHEAD_BYTES, Settings
 from ..coordinator.planning import Coordinator
 from ..core.cluster import ClusterConstants
 from ..core.errors import ConfigError, Unavailable
@@ -139,7 +139,14 @@ class Node:
                 self._hub, self._directory, self._worker_addresses, self._settings.deliver.lease_s_default
             )
             services.append(worker.service())
-        server = GrpcServer(self._settings.node.grpc_address, services, with_reflection=self._settings.node.reflection)
+        accepted = self._settings.limits
+        task_bytes = accepted.payload_bytes_max + accepted.metadata_bytes_max + MESSAGE_OVERHEAD_BYTES
+        server = GrpcServer(
+            self._settings.node.grpc_address,
+            services,
+            with_reflection=self._settings.node.reflection,
+            message_bytes_max=accepted.batch_tasks_max * task_bytes,
+        )
         self._servers.append(server)
         bound = await server.start()
         return self._settings.node.advertise_grpc or bound
