@@ -147,8 +147,11 @@ async def run_once(name: str, *arguments: str, env: Mapping[str, str], timeout_s
     try:
         printed, complained = await asyncio.wait_for(process.communicate(), timeout_s)
     except TimeoutError:
-        process.kill()
         raise ChildFailed(f"{name} did not end within {timeout_s:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.shield(asyncio.ensure_future(process.wait()))
     if process.returncode:
         raise ChildFailed(f"{name} ended with code {process.returncode}: {complained.decode(errors='replace').strip()}")
     return printed.decode()
