@@ -41,6 +41,7 @@ layers: install
 protos: install
 	@$(BIN)/buf lint
 	@$(BIN)/python tools/generate_stubs.py --check
+	@$(BIN)/python tools/generate_settings.py --check
 
 unit: install
 	@$(BIN)/python -m pytest tests -q -m "not stack"
@@ -62,8 +63,9 @@ stack-down: python-found ## stops them; their data stays
 stack-status: python-found ## what runs
 	@$(PYTHON) -m tools.stack status
 
-stubs: install ## src/bucketsched/stubs from proto/
+stubs: install ## src/bucketsched/stubs from proto/, docs/configuration.md from the settings
 	@$(BIN)/python tools/generate_stubs.py
+	@$(BIN)/python tools/generate_settings.py
 
 demo: install ## the embedded scheduler at work, no servers needed
 	@$(BIN)/python -m bench.demo
