@@ -17,8 +17,8 @@ INTRODUCTION = """# Settings
 
 Flag > environment > file > default. A flag: `--set section.key=value`. The environment:
 `BUCKETSCHED_<SECTION>__<KEY>`, for secrets also `…__<KEY>_FILE`. The file: TOML, named by `--config` or
-`BUCKETSCHED_CONFIG`. `bucketsched config show` prints what holds, with secrets as stars. A wrong setting stops the start
-with one line that names it.
+`BUCKETSCHED_CONFIG`. `bucketsched config show` prints what holds, with secrets as stars. A wrong setting stops the
+start with one line that names it.
 
 ```toml
 [cassandra]
