@@ -99,8 +99,10 @@ async def test_nobody_subscribes_without_a_worker(world: DeliveryWorld, hub: Wor
 
 
 async def test_a_worker_that_comes_back_in_time_keeps_the_subscription(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+    world: DeliveryWorld, clock: ManualClock
 ) -> None:
+    flaky = Flaky(world)
+    hub = WorkerHub(flaky, clock)
     first = attach(hub)
     (task,) = world.dispatch()
     await take(first, 1)
@@ -111,7 +113,8 @@ async def test_a_worker_that_comes_back_in_time_keeps_the_subscription(
     assert ids_of(await take(second, 1)) == [task]
     await later(clock, 600)
     await quiet()
-    assert hub.queues()
+    assert flaky.subscribed == 1
+    await hub.drain(0)
 
 
 async def test_a_worker_gets_no_more_than_it_has_room_for(world: DeliveryWorld, hub: WorkerHub) -> None:
@@ -170,6 +173,30 @@ async def test_a_nack_may_ask_for_a_delay(world: DeliveryWorld, hub: WorkerHub, 
     await gets_nothing(worker)
     await later(clock, 1)
     assert ids_of(await take(worker, 1)) == [task]
+
+
+async def test_what_waits_out_a_delay_holds_up_nobody(world: DeliveryWorld, hub: WorkerHub) -> None:
+    worker = attach(hub, max_in_flight=1)
+    tasks = world.dispatch(5)
+    for task in tasks:
+        (offer,) = await take(worker, 1)
+        assert offer.event.task_id == task
+        worker.nack([offer.lease_id], 60)
+
+
+async def test_a_new_lease_is_not_ended_by_the_time_of_an_old_one(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+) -> None:
+    worker = attach(hub, 1, lease_s=10)
+    world.dispatch()
+    (first,) = await take(worker, 1)
+    await later(clock, 6_000)
+    worker.nack([first.lease_id])
+    await take(worker, 1)
+    await later(clock, 9_999)
+    await gets_nothing(worker)
+    await later(clock, 1)
+    assert (await take(worker, 1))[0].offer_count == 3
 
 
 async def test_the_oldest_is_offered_first_again(world: DeliveryWorld, hub: WorkerHub) -> None:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from delivery_world import DeliveryWorld, until
+from delivery_world import DeliveryWorld, quiet, until
 from worker_server import WorkerServer
 
 from bucketsched import Client, Task, Worker
@@ -181,6 +181,22 @@ async def test_an_attempt_never_runs_twice_at_a_time(world: DeliveryWorld, serve
     assert len(seen) == 1
 
 
+async def test_an_attempt_that_two_servers_offer_is_run_once_and_acknowledged_to_both(world: DeliveryWorld) -> None:
+    gate = asyncio.Event()
+    other_world = DeliveryWorld()
+    async with WorkerServer(world) as first, WorkerServer(other_world) as second:
+        first.addresses = [first.address, second.address]
+        worker = Worker(first.address, "jobs")
+        seen = recorder(worker, gate)
+        async with running(worker):
+            world.dispatch()
+            other_world.dispatch()  # the same task
+            await until(lambda: [len(attempt.leases) for attempt in worker._attempts.values()] == [2])
+            gate.set()
+            await until(lambda: (world.undelivered, other_world.undelivered) == (0, 0))
+    assert len(seen) == 1
+
+
 async def test_more_offers_than_places_wait_for_one(world: DeliveryWorld) -> None:
     """Every server offers at least one; the worker still keeps to its concurrency."""
     gate = asyncio.Event()
@@ -193,6 +209,7 @@ async def test_more_offers_than_places_wait_for_one(world: DeliveryWorld) -> Non
             world.dispatch()
             other_world.dispatch()
             await until(lambda: len(worker._attempts) == 2)
+            await quiet()
             assert len(seen) == 1
             gate.set()
             await until(lambda: (world.undelivered, other_world.undelivered) == (0, 0))

@@ -287,11 +287,14 @@ class QueueFeed:
             self._assign()
 
     def _room(self) -> int:
-        """How many to fetch: twice what the workers hold, so that an ack finds the next one here."""
-        if self._held_bytes >= self._limits.held_bytes_max:
+        """How many to fetch: what workers have places for now. What waits out a delay takes no place.
+
+        Not more, as it may come to somebody else: subscriptions read ahead themselves.
+        """
+        if self._draining or self._held_bytes >= self._limits.held_bytes_max:
             return 0
-        wanted = 2 * sum(worker.max_in_flight for worker in self.workers)
-        return min(wanted, self._limits.offers_in_flight_max) - len(self._held) - len(self._acks)
+        wanted = sum(max(0, worker.free) for worker in self.workers)
+        return min(wanted, self._limits.offers_in_flight_max - len(self._held) - len(self._acks))
 
     def _take(self, delivery: Delivery) -> None:
         """Makes a fetched message ready, unless it is known from a lost subscription: at work, or done."""
