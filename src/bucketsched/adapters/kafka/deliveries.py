@@ -124,7 +124,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
                 reason, self._failure = self._failure, ""
                 raise Unavailable(reason)
             if self._pump is None or self._pump.done():
-                raise Unavailable("reading ahead has ended: subscribe again")
+                raise Unavailable(f"reading ahead has ended, subscribe again: {self._pump}")
             self._arrived.clear()
             await self._arrived.wait()
 
