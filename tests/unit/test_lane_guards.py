@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from lane_world import NAMESPACE, Process, World
 from test_lane import facts
 
 from bucketsched.adapters.memory.journal import Fault
-from bucketsched.core.errors import OwnershipLost
+from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.task import bucket_end_ms, bucket_of
 from bucketsched.poller.waiting import Shared
-from bucketsched.ports import CancelResult
+from bucketsched.ports import CancelResult, Lease
 
 
 async def taken_from(world: World, first: Process) -> Process:
@@ -71,6 +72,42 @@ async def test_a_taker_whose_lease_is_taken_meanwhile_never_begins(world: World)
     assert first.lane.ranges == set()
     assert second.lane.active() == {0}
     assert world.leases.ranges[0].predecessors == ()
+
+
+async def test_a_takeover_that_has_to_wait_half_way_goes_on(world: World) -> None:
+    """Its own checkpoint is stored already when the lease service can't be reached for the last step."""
+    rows = [world.row(1_000), world.row(6_000)]
+    await world.create(*rows)
+    first = await world.process("a", mark_interval_ms=5_000)
+    await world.pass_ms(1_500)
+    await first.crash()
+    second = await world.process("b", ranges=range(0))
+    clear, tries = second.leases.clear_predecessors, 0
+
+    async def unreachable_twice(lease: Lease) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise Unavailable("not now")
+        await clear(lease)
+
+    second.leases.clear_predecessors = unreachable_twice  # type: ignore[method-assign]
+    taking = asyncio.create_task(second.lane.take(0))
+    await world.until(taking.done)
+    assert second.lane.active() == {0}
+    await world.pass_ms(6_000)
+    assert world.dispatched() == [row.ref for row in rows]
+    world.check()
+
+
+async def test_a_taker_that_finds_a_later_checkpoint_lets_go(world: World) -> None:
+    process = await world.process("a", ranges=range(0))
+    checkpoint = await world.checkpoints.load(0)
+    assert checkpoint is not None
+    await world.checkpoints.save(0, dataclasses.replace(checkpoint, epoch=9))
+    with pytest.raises(OwnershipLost):
+        await process.lane.take(0)
+    assert process.lane.ranges == set()
 
 
 async def test_a_half_way_taker_leaves_its_predecessors_to_the_next_one(world: World) -> None:

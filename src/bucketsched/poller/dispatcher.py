@@ -54,6 +54,7 @@ class Dispatcher:
         self._mutations: deque[Mutation | Closing] = deque()
         self._failing: list[tuple[TaskRow, OwnedRange, str]] = []
         self._unrouted: dict[tuple[bytes, str], list[tuple[TaskRow, OwnedRange]]] = {}
+        self._searches: set[asyncio.Task[None]] = set()
         self._began = float("-inf")
         self._retry_s = RETRY_S_MIN
         self._ended = False
@@ -92,6 +93,8 @@ class Dispatcher:
     def abandon(self) -> None:
         """The lane has ended: whoever waits for a change is sent to the next owner."""
         self._ended = True
+        for search in self._searches:
+            search.cancel()
         while self._mutations:
             change = self._mutations.popleft()
             change.answer(False) if isinstance(change, Closing) else change.refuse(HintAnswer.NOT_OWNER)
@@ -233,7 +236,9 @@ class Dispatcher:
     def _set_aside(self, name: tuple[bytes, str], row: TaskRow, owned: OwnedRange) -> None:
         if name not in self._unrouted:
             self._unrouted[name] = []
-            asyncio.create_task(self._find_queue(name))
+            search = asyncio.create_task(self._find_queue(name))
+            self._searches.add(search)
+            search.add_done_callback(self._searches.discard)
         self._unrouted[name].append((row, owned))
 
     async def _find_queue(self, name: tuple[bytes, str]) -> None:

@@ -56,7 +56,7 @@ class Lane:
         self._limits = limits
         self._ranges: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
-        queues = QueueDirectory(catalog)
+        queues = QueueDirectory(catalog, clock)
         self.dispatcher = Dispatcher(self._ranges, journal, leases, self._marker, queues, clock, limits)
         wake = self.dispatcher.wake.set
         self._loader = Loader(self._ranges, store, clock, limits, constants.horizon_ms, wake)

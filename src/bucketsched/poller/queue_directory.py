@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from ..core.catalog import Queue
 from ..core.errors import Unavailable
-from ..ports import Catalog
+from ..ports import Catalog, Clock
 
 QUEUES_MAX = 10_000
+MISSING_S = 5.0
+"""How long a queue that does not exist is believed not to."""
 
 
 class QueueDirectory:
     """Remembers the queues that it was asked for. Queues are never removed, so what was found stays right."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._found: dict[tuple[bytes, str], Queue | None] = {}
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog, self._clock = catalog, clock
+        self._found: dict[tuple[bytes, str], Queue] = {}
+        self._missing: dict[tuple[bytes, str], float] = {}
 
     def known(self, namespace_id: bytes, name: str) -> bool:
         """True if `get` can answer."""
-        return (namespace_id, name) in self._found
+        key = (namespace_id, name)
+        return key in self._found or self._missing.get(key, 0) > self._clock.monotonic()
 
     def get(self, namespace_id: bytes, name: str) -> Queue | None:
         """The queue, or None where it does not exist. Ask `known` first."""
-        return self._found[namespace_id, name]
+        return self._found.get((namespace_id, name))
 
     async def fetch(self, namespace_id: bytes, name: str) -> bool:
         """Looks a queue up, so that it is known afterwards. False where the catalog can't be reached."""
@@ -30,11 +34,11 @@ class QueueDirectory:
             queue = await self._catalog.get_queue(namespace_id, name)
         except Unavailable:
             return False
-        if len(self._found) >= QUEUES_MAX:
-            self._found.clear()
-        self._found[namespace_id, name] = queue
+        for cache in (self._found, self._missing):
+            if len(cache) >= QUEUES_MAX:
+                cache.clear()
+        if queue is None:
+            self._missing[namespace_id, name] = self._clock.monotonic() + MISSING_S
+        else:
+            self._found[namespace_id, name] = queue
         return True
-
-    def forget_missing(self) -> None:
-        """A queue that did not exist may exist by now."""
-        self._found = {key: queue for key, queue in self._found.items() if queue is not None}

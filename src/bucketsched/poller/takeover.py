@@ -21,7 +21,7 @@ import structlog
 
 from ..core import failpoints
 from ..core.checkpoint import NO_OFFSET, Checkpoint, record_hash
-from ..core.errors import Unavailable
+from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, Section, decode
 from ..core.task import FactKind, Mark, RowRef, TaskRow
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
@@ -108,18 +108,20 @@ class Takeover:
 
     def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay) -> None:
         owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
-        owned.sequence = checkpoint.sequence
         for ref, kind in replay.settled.items():
             owned.replayed(ref, kind)
         owned.phase = Phase.ACTIVE
 
     def _next_checkpoint(self, owned: OwnedRange, old: Checkpoint, replay: Replay) -> Checkpoint:
-        if old.epoch >= owned.epoch and old.epoch:
-            raise JournalMismatch(f"checkpoint of epoch {old.epoch} under a lease of epoch {owned.epoch}")
+        if old.epoch > owned.epoch:
+            raise OwnershipLost(f"range {owned.range_id} has a checkpoint of epoch {old.epoch}, ours is {owned.epoch}")
         offset, value_hash = self._last()
+        owned.sequence += 1  # also for a second try: two checkpoints of one order could be mixed
         first = max(old.first_open_bucket, replay.first_open_bucket)
         low = {bucket: due for bucket, due in old.low_due_ms.items() if bucket >= first}
-        return Checkpoint(owned.epoch, 1, self._journal.name, self._journal.lane, offset, value_hash, first, low)
+        return Checkpoint(
+            owned.epoch, owned.sequence, self._journal.name, self._journal.lane, offset, value_hash, first, low
+        )
 
     # ---- fencing
 
