@@ -286,6 +286,23 @@ def take_session_away(hosts: str, client_id: tuple[int, bytes]) -> None:
     other.close()
 
 
+async def test_a_session_that_is_not_connected_tells_a_stall_from_being_forgotten(cluster: Cluster) -> None:
+    membership, _ = await cluster.join("a", cluster.direct)
+    session = membership._session
+    assert session is not None
+    assert session.vital_path
+    assert not await session._forgotten()
+    absent = ZooKeeperSession(cluster.direct.model_copy(update={"hosts": "127.0.0.1:1"}))
+    absent.vital_path = session.vital_path
+    assert not await absent._forgotten(), "nobody answers"
+    other = ZooKeeperSession(cluster.direct)
+    other.vital_path = session.vital_path
+    assert await other._forgotten(), "the node is another session's"
+    await membership.leave()
+    assert await other._forgotten(), "the node is gone"
+    await asyncio.gather(absent.close(), other.close())
+
+
 async def test_an_unanswered_multi_is_in_doubt(cluster: Cluster) -> None:
     session = ZooKeeperSession(cluster.proxied)
     await session.open()

@@ -101,8 +101,15 @@ async def test_a_cluster_that_starts_as_a_whole_is_planned_once(world: MemoryLea
             await join(world, name)
             await asyncio.sleep(0.02)
         await until(lambda: bool(lanes(world)))
-        await until(lambda: len(lanes(world)) == 4)
-    assert world.plan.version <= 2, "the first lane to settle may go ahead, but not one by one"
+    assert lanes(world) == {0: 2, 1: 2, 2: 2, 3: 2}
+    assert world.plan.version == 1
+
+
+async def test_lanes_that_keep_coming_do_not_put_the_plan_off_for_ever(world: MemoryLeaseWorld) -> None:
+    limits = PlanningLimits(settle_s=60, settle_s_max=0.1, poll_s=0.01, look_s_min=0.001)
+    async with coordinator(MemoryPlanStore(world), limits):
+        await join(world, "a")
+        await until(lambda: lanes(world) == {0: 8})
 
 
 async def test_the_ranges_of_a_lane_that_left_are_given_away_without_delay(world: MemoryLeaseWorld) -> None:

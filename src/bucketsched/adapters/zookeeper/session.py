@@ -47,7 +47,8 @@ CALL_S_MAX = 3.0
 STOP_S_MAX = 5.0
 DOUBT_SESSIONS = 2
 """After so many session time-outs without a connection it looks whether its nodes still stand."""
-RECONNECT_DELAY_S_MIN, RECONNECT_DELAY_S_MAX = 0.05, 0.5
+RECONNECT_DELAY_S_MIN, RECONNECT_DELAY_S_MAX = 0.05, 0.2
+"""Short beside a session: one that outlasted the absence of its servers ends if its client comes back too late."""
 
 Op = Callable[[Any], None]
 """One operation of a multi."""

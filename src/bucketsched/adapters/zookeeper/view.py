@@ -93,7 +93,7 @@ class ClusterView:
 
     async def fill(self) -> None:
         """Reads everything. Raises Unavailable, OwnershipLost."""
-        self._session.on_change(self._reconnected)
+        self._session.on_change(self._session_moved)
         await each(self._refresh, self._keys)
 
     async def follow(self) -> None:
@@ -117,10 +117,8 @@ class ClusterView:
         self._stale.add(key)
         self._spoilt.set()
 
-    def _reconnected(self) -> None:
-        """Watches are lost with a connection, so everything is read anew with the next one."""
-        if self._session.connected:
-            self._stale.update(self._keys)
+    def _session_moved(self) -> None:
+        """Its end is a change, too. (A lost connection calls all watches, so everything is read anew with the next.)"""
         self._spoilt.set()
         self._changed()
 
