@@ -6,7 +6,7 @@ Every adapter of a port passes the port's conformance suite (tests/conformance).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -140,12 +140,16 @@ class JournalEntry:
 class CommitRefused(Exception):
     """Nothing was committed and the stream is sound. `culprits`: indices of messages that can never be sent, and why.
 
-    Empty: a passing trouble; the same batch may be committed later.
+    Without culprits it is a passing trouble, and the same batch may be committed later: of `sick_topics` if they are
+    named, so that what goes to other topics need not wait for them.
     """
 
-    def __init__(self, reason: str, culprits: dict[int, str] | None = None) -> None:
+    def __init__(
+        self, reason: str, culprits: dict[int, str] | None = None, sick_topics: Collection[str] = frozenset()
+    ) -> None:
         super().__init__(reason)
         self.culprits = culprits or {}
+        self.sick_topics = frozenset(sick_topics)
 
 
 class Journal(Protocol):

@@ -87,6 +87,14 @@ GUARDS = [
         (LANE,),
     ),
     Guard(
+        "sick-topics-apart",
+        "a topic that can't be written to holds up nothing but its own messages",
+        "poller/dispatcher.py",
+        "            self._breaker.trip(topic, self._clock.monotonic())\n",
+        "            pass\n",
+        (LANE,),
+    ),
+    Guard(
         "withheld-rows-come-back",
         "a refused transaction leaves a row that a cancel had claimed",
         "poller/dispatcher.py",

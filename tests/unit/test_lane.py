@@ -8,6 +8,7 @@ import pytest
 from lane_world import NAMESPACE, World
 
 from bucketsched.adapters.memory.journal import Fault, Stage
+from bucketsched.core.catalog import Queue, QueueKind
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import Facts, Priority, RowRef, bucket_end_ms
 from bucketsched.poller.dispatcher import LaneLost
@@ -381,6 +382,25 @@ async def test_a_message_that_can_never_be_sent_does_not_take_its_neighbours_wit
     await world.pass_ms(3_000)
     assert world.dispatched() == [small.ref]
     assert "larger" in (await facts(world, big)).failed_reason
+    world.check()
+
+
+async def test_a_sick_topic_holds_up_nothing_but_its_own(world: World) -> None:
+    await world.catalog.create_queue(Queue(NAMESPACE, "ns", "sick", QueueKind.KAFKA, "feverish"))
+    world.journal.sick_topics = {"feverish"}
+    ill = [world.row(500 + i, queue="sick") for i in range(3)]
+    good = [world.row(500 + 100 * i) for i in range(30)]
+    await world.create(*ill, *good)
+    process = await world.process()
+    await world.pass_ms(4_000)
+    assert world.dispatched() == [row.ref for row in good]
+    assert max(at_ms - RowRef.unpack(ref).due_ms for at_ms, ref in world.visible) <= 50
+    cancel = asyncio.create_task(process.lane.cancel(NAMESPACE, ill[0].task_id))
+    await world.until(cancel.done)
+    world.journal.sick_topics = set()
+    await world.pass_ms(6_000)
+    assert sorted(world.dispatched()[30:]) == [row.ref for row in ill[1:]]
+    assert process.lane.dispatcher._ranges[0].resident_rows == 0
     world.check()
 
 

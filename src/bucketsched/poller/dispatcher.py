@@ -18,6 +18,7 @@ from ..core.ready_queue import ReadyQueue
 from ..core.task import FactKind, TaskRow
 from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
+from .breaker import TopicBreaker
 from .limits import LaneLimits
 from .marker import Consequences, Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
@@ -54,6 +55,7 @@ class Dispatcher:
         self._mutations: deque[Mutation | Closing] = deque()
         self._failing: list[tuple[TaskRow, OwnedRange, str]] = []
         self._unrouted: dict[tuple[bytes, str], list[tuple[TaskRow, OwnedRange]]] = {}
+        self._breaker = TopicBreaker()
         self._searches: set[asyncio.Task[None]] = set()
         self._began = float("-inf")
         self._retry_s = RETRY_S_MIN
@@ -135,11 +137,14 @@ class Dispatcher:
             return RETRY_S_MAX
         if len(self._ready):
             return 0
+        until_retry = IDLE_S_MAX
+        if (retry := self._breaker.next_release()) is not None:
+            until_retry = retry - self._clock.monotonic()
         dues = [owned.heap.next_due_ms for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
         soonest = min((due for due in dues if due is not None), default=None)
         if soonest is None:
-            return IDLE_S_MAX
-        return min(IDLE_S_MAX, (soonest - self._clock.earliest_ms()) / 1000)
+            return min(IDLE_S_MAX, until_retry)
+        return min(IDLE_S_MAX, until_retry, (soonest - self._clock.earliest_ms()) / 1000)
 
     def _collect(self) -> Batch:
         now_ms = self._clock.earliest_ms()
@@ -151,6 +156,8 @@ class Dispatcher:
         return batch
 
     def _promote(self, now_ms: int) -> None:
+        for row, owned in self._breaker.release(self._clock.monotonic()):
+            self._ready.push(row, owned)
         left = PROMOTED_MAX
         for owned in self._ranges.values():
             if owned.phase is Phase.ACTIVE and left > 0:
@@ -227,6 +234,8 @@ class Dispatcher:
         if queue is None:
             batch.failed.append((row, owned, f"queue {row.body.queue!r} does not exist"))
             return 0
+        if self._breaker.holds(queue.topic_for(row.body.priority), row, owned, self._clock.monotonic()):
+            return 0
         message = to_message(row, queue, owned.epoch, batch.at_ms)
         batch.sent.append((row, owned))
         batch.messages.append(message)
@@ -280,7 +289,9 @@ class Dispatcher:
         for index, reason in refusal.culprits.items():
             self._failing.append((*batch.sent[index], reason))
         self._restore(batch, set(refusal.culprits))
-        if not refusal.culprits:
+        for topic in refusal.sick_topics:
+            self._breaker.trip(topic, self._clock.monotonic())
+        if not refusal.culprits and not refusal.sick_topics:
             await self._clock.sleep(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)
 
@@ -300,6 +311,7 @@ class Dispatcher:
         self.last = (offset, record_hash(value))
         self.transactions += 1
         self.dispatched += len(batch.sent)
+        self._breaker.healed({message.topic for message in batch.messages})
         settled = batch.settled()
         for ref, kind, owned in settled:
             owned.settle(ref, kind)

@@ -15,7 +15,7 @@ from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 from .batches import Batch, Item, Place, pack, size_of
-from .codes import REFUSED_FOR_GOOD, TOO_LARGE
+from .codes import PASSING, REFUSED_FOR_GOOD, TOO_LARGE
 from .connection import Connection
 from .reader import Reader
 from .routes import Routes
@@ -122,6 +122,7 @@ class KafkaJournal:
         """Who is to blame: messages that can never be sent, or nobody."""
         self._topics.forget(refusal.place[0] for refusal in error.refusals)
         culprits: dict[int, str] = {}
+        sick = {refusal.place[0] for refusal in error.refusals if refusal.code in PASSING}
         for refusal in error.refusals:
             if refusal.place[0] == self.name:
                 return CommitRefused(f"the journal: {error}")
@@ -130,7 +131,7 @@ class KafkaJournal:
             elif refusal.code in REFUSED_FOR_GOOD:
                 indices = refusal.batch.indices if refusal.batch else placed[refusal.place]
                 culprits |= dict.fromkeys(indices, f"topic {refusal.place[0]}: {refusal.code.name}")
-        return CommitRefused(str(error), culprits)
+        return CommitRefused(str(error), culprits, sick)
 
     def _too_large(self, refusal: Refusal) -> dict[int, str]:
         """A record that was refused alone is too large; of several the batch may be, so smaller ones come next."""

@@ -34,7 +34,7 @@ class Routes:
         if culprits:
             raise CommitRefused(f"{len(culprits)} messages can't be sent", culprits)
         if held := [name for name in names if not self._topic(name).usable]:
-            raise CommitRefused(f"no partition of {', '.join(sorted(held)[:3])} can be written to")
+            raise CommitRefused(f"no partition of {', '.join(sorted(held)[:3])} can be written to", sick_topics=held)
         return self._placed(messages, {name: self._next_partition(self._topic(name)) for name in names})
 
     def _topic(self, name: str) -> Topic:

@@ -79,7 +79,8 @@ class MemoryJournalWorld:
     """What all lanes of one journal share.
 
     `committed` holds every visible message in commit order; `on_commit` is called after each commit. With `reachable`
-    False the broker can't be reached. `pause(lane, stage)` may suspend a commit, or raise to end it there.
+    False the broker can't be reached; `sick_topics` take nothing. `pause(lane, stage)` may suspend a commit, or raise
+    to end it there.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class MemoryJournalWorld:
         self.on_commit: list[Callable[[], None]] = []
         self.pause: Callable[[int, Stage], Awaitable[None]] | None = None
         self.reachable = True
+        self.sick_topics: set[str] = set()
         self._lanes = [_Lane() for _ in range(lanes)]
 
     def lane(self, lane: int) -> _Lane:
@@ -216,6 +218,8 @@ class MemoryJournal:
         culprits = {i: f"larger than {limit} bytes" for i, message in enumerate(messages) if message.size > limit}
         if culprits:
             raise CommitRefused("too large", culprits)
+        if sick := self._world.sick_topics & {message.topic for message in messages}:
+            raise CommitRefused("topics without a leader", sick_topics=sick)
 
     def _fail(self, fault: Fault, culprits: dict[int, str], producer: int, transaction: _Transaction) -> None:
         if fault is Fault.PENDING:
