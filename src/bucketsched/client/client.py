@@ -42,6 +42,7 @@ INFO_S_MAX = 300.0
 """How old what is known of the server may become before it is asked again."""
 CLOCKS_DIFFER_MS = 1_000
 LIST_PAGE = 500
+YIELD_TASKS = 500
 
 
 class Client:
@@ -133,7 +134,11 @@ class Client:
         timeout_s = self._timeout_s if timeout is None else timeout
         server = await self.info(timeout_s)
         batcher = self._batched(server)
-        pending = [await self._begin(task, server, batcher, timeout_s) for task in tasks]
+        pending = []
+        for number, task in enumerate(tasks):
+            pending.append(await self._begin(task, server, batcher, timeout_s))
+            if number % YIELD_TASKS == YIELD_TASKS - 1:
+                await asyncio.sleep(0)  # what is queued goes out while the rest is built
         return [outcome if isinstance(outcome, BucketschedError) else await outcome() for outcome in pending]
 
     async def _begin(
