@@ -77,7 +77,7 @@ bench-quick: install ## a short measurement against real servers
 	@$(BIN)/python -m tools.stack run $(BIN)/python -m bench.quick
 
 mutants: install ## whether the tests notice a guard that is removed
-	@$(BIN)/python -m tests.mutants
+	@$(BIN)/python -m tools.stack run $(BIN)/python -m tests.mutants
 
 format: install ## puts the code in the house's format
 	@$(BIN)/ruff format .

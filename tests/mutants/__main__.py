@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .delivery_guards import DELIVERY_GUARDS
 from .guards import GUARDS, Guard
+from .ownership_guards import OWNERSHIP_GUARDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "proto", "cql", "tools", "bench", "pyproject.toml", "README.md")
@@ -67,7 +68,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    chosen = [g for g in (*GUARDS, *DELIVERY_GUARDS) if not arguments.names or g.name in arguments.names]
+    chosen = [g for g in (*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS) if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))
         return 0
