@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from . import task_id as ids
 from .catalog import Queue
@@ -17,6 +18,9 @@ from .task import Priority, TaskRow
 Headers = list[tuple[str, bytes]]
 METADATA_PREFIX = "bs-meta-"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
+KINDS_CACHED_MAX = 1_024
+"""Queues and types whose common headers are remembered."""
+INSTANTS_CACHED_MAX = 16
 _OURS = ("ce_", METADATA_PREFIX, "content-type")
 
 
@@ -34,7 +38,10 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes on the wire, about."""
-        return len(self.value) + sum(len(k) + len(v) + 4 for k, v in self.headers) + 64
+        size = 64 + len(self.value) + 4 * len(self.headers)
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        return size
 
 
 @dataclass(slots=True)
@@ -62,28 +69,42 @@ def rfc3339(ms: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
 
 
+@lru_cache(KINDS_CACHED_MAX)
+def _headers_of_kind(namespace: str, queue: str, type_: str, priority: int, content_type: str) -> Headers:
+    """Those that the tasks of a queue and type have in common. Not to be changed: it is shared."""
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_source", f"/bucketsched/{namespace}/{queue}".encode()),
+        ("ce_type", type_.encode()),
+        ("ce_priority", b"%d" % priority),
+        ("ce_namespace", namespace.encode()),
+        ("ce_queue", queue.encode()),
+        ("content-type", (content_type or DEFAULT_CONTENT_TYPE).encode()),
+    ]
+
+
+@lru_cache(INSTANTS_CACHED_MAX)
+def _headers_of_instant(dispatched_ms: int) -> Headers:
+    """Those that all tasks of a transaction have in common. Not to be changed: it is shared."""
+    return [("ce_time", rfc3339(dispatched_ms).encode()), ("ce_dispatched", b"%d" % dispatched_ms)]
+
+
 def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int) -> Message:
     """The message that dispatches `row`."""
     body = row.body
-    task_id = ids.text(row.task_id)
+    task_id, generation, attempt = ids.text(row.task_id).encode(), b"%d" % row.generation, b"%d" % row.attempt
     headers: Headers = [
-        ("ce_specversion", b"1.0"),
-        ("ce_id", f"{task_id}/{row.generation}/{row.attempt}".encode()),
-        ("ce_source", f"/bucketsched/{body.namespace}/{body.queue}".encode()),
-        ("ce_type", body.type.encode()),
-        ("ce_time", rfc3339(dispatched_ms).encode()),
-        ("ce_taskid", task_id.encode()),
-        ("ce_generation", b"%d" % row.generation),
-        ("ce_attempt", b"%d" % row.attempt),
+        *_headers_of_kind(body.namespace, body.queue, body.type, body.priority, body.content_type),
+        *_headers_of_instant(dispatched_ms),
+        ("ce_id", b"%b/%b/%b" % (task_id, generation, attempt)),
+        ("ce_taskid", task_id),
+        ("ce_generation", generation),
+        ("ce_attempt", attempt),
         ("ce_epoch", b"%d" % epoch),
         ("ce_due", b"%d" % body.nominal_due_ms),
-        ("ce_dispatched", b"%d" % dispatched_ms),
-        ("ce_priority", b"%d" % body.priority),
-        ("ce_namespace", body.namespace.encode()),
-        ("ce_queue", body.queue.encode()),
-        ("content-type", (body.content_type or DEFAULT_CONTENT_TYPE).encode()),
     ]
-    headers += [(METADATA_PREFIX + key, value.encode()) for key, value in body.metadata.items()]
+    if body.metadata:
+        headers += [(METADATA_PREFIX + key, value.encode()) for key, value in body.metadata.items()]
     return Message(row.ref, queue, queue.topic_for(body.priority), None, headers, body.payload)
 
 
