@@ -68,7 +68,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    chosen = [g for g in (*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS) if not arguments.names or g.name in arguments.names]
+    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS]
+    chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))
         return 0
