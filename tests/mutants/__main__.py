@@ -23,7 +23,8 @@ WORKERS = 2
 
 def run_tests(copy: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """Runs tests against the copied sources."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=native", "-p", "no:cacheprovider", "-o", "timeout=60", *tests]
+    options = ["-x", "-q", "--tb=native", "-p", "no:cacheprovider", "-o", "timeout=60"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False

@@ -73,6 +73,7 @@ class Embedded:
             self._clock,
             self._constants,
             LaneLimits(transaction_interval_ms=TRANSACTION_INTERVAL_MS),
+            _nothing_to_prepare,
         )
 
     def _make_journal(self, lane: int) -> SqliteJournal:
@@ -134,3 +135,7 @@ class Embedded:
             task.cancel()
         await asyncio.wait(self._working, timeout=SHUTDOWN_S_MAX)
         await self._database.close()
+
+
+async def _nothing_to_prepare() -> None:
+    """The data directory was prepared when it was opened."""

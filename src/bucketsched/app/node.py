@@ -102,9 +102,14 @@ class Node:
             self._session, settings.cassandra, self._clock, constants.retention_ms
         )
         self._checkpoints = await CassandraCheckpointStore.open(self._session)
-        found = {r: await self._checkpoints.load(r) for r in range(constants.ranges)}
-        await create_tree(settings.zookeeper, constants, {r: c for r, c in found.items() if c})
         self._directory = Directory(self._catalog, self._clock)
+
+    async def _ensure_tree(self) -> None:
+        """Makes what is missing of the cluster's tree in ZooKeeper, its epochs behind the checkpoints'."""
+        ranges = range(self._constants.ranges)
+        found = await asyncio.gather(*(self._checkpoints.load(r) for r in ranges))
+        checkpoints = {r: c for r, c in zip(ranges, found, strict=True) if c}
+        await create_tree(self._settings.zookeeper, self._constants, checkpoints)
 
     def _make_poller(self) -> PollerRole:
         return PollerRole(
@@ -117,6 +122,7 @@ class Node:
             self._clock,
             self._constants,
             LaneLimits(**self._settings.poller.model_dump()),
+            self._ensure_tree,
         )
 
     async def _serve_internal(self) -> str:
@@ -178,6 +184,7 @@ class Node:
             self._poller.announce(member)
             self._spawn(self._poller.work())
         else:
+            await self._ensure_tree()
             await self._membership.join(member, wants_lane=False)
             self._spawn(self._stay_member(member))
         if "coordinator" in self._roles:
@@ -198,6 +205,7 @@ class Node:
             await self._clock.sleep(LOOK_S)
             if self._membership.session_lost():
                 try:
+                    await self._ensure_tree()
                     await self._membership.join(member, wants_lane=False)
                 except Unavailable as error:
                     log.warning("joining waits", error=str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -41,7 +41,10 @@ class LaneMembership(Membership, Protocol):
 
 
 class PollerRole:
-    """Joins with a lane, serves it, and joins anew when slot or session are lost. Implements RangeOwner."""
+    """Joins with a lane, serves it, and joins anew when slot or session are lost. Implements RangeOwner.
+
+    `prepare` makes what joining needs, before each time: the lease service may have been restored empty meanwhile.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,9 @@ class PollerRole:
         clock: Clock,
         constants: ClusterConstants,
         limits: LaneLimits,
+        prepare: Callable[[], Awaitable[None]],
     ) -> None:
+        self._prepare = prepare
         self._member, self._membership, self._make_journal = member, membership, make_journal
         self._store, self._checkpoints, self._catalog = store, checkpoints, catalog
         self._clock, self._constants, self._limits = clock, constants, limits
@@ -76,6 +81,7 @@ class PollerRole:
                 await self._clock.sleep(RETRY_S)
 
     async def _serve_lane(self) -> None:
+        await self._prepare()
         member = await self._membership.join(self._member, wants_lane=True)
         journal = self._make_journal(member.lane)
         lane = Lane(
