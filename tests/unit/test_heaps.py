@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +38,7 @@ def test_priority_decides_unless_the_lower_one_is_older_by_the_ageing(tasks: lis
         queue.push(row(due_ms, number, priority), number)
     out = [queue.pop() for _ in range(len(queue))]
     assert sorted(number for _, number in out) == list(range(len(tasks)))
-    for (first, _), (second, _) in zip(out, out[1:], strict=False):
+    for (first, _), (second, _) in pairwise(out):
         steps = second.body.priority - first.body.priority
         assert first.due_ms <= second.due_ms + AGEING_MS * steps
 

@@ -100,6 +100,9 @@ class Embedded:
         self._address = await self._server.start()
         while not (self._poller.lane and len(self._poller.lane.active()) == self._constants.ranges):
             await self._clock.sleep(0.005)
+            for task in self._working:
+                if task.done():
+                    task.result()
         await self._server.set_serving("", True)
         log.info("ready", mode="embedded", grpc=self._address, data=str(self._data_dir))
         if self._ready:

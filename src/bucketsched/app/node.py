@@ -193,6 +193,9 @@ class Node:
         if self._poller:
             while self._poller.lane is None:
                 await self._clock.sleep(0.01)
+                for task in self._working:
+                    if task.done():
+                        task.result()
         for server in self._servers:
             await server.set_serving("", True)
 
