@@ -471,3 +471,29 @@ async def test_what_is_done_is_forgotten(world: World) -> None:
     assert await process.lane.hint([rows[0]]) == [HintAnswer.TAKEN]
     await world.pass_ms(1_000)
     assert len(world.dispatched()) == 100
+
+
+async def test_many_lost_hints_are_left_to_the_loader_and_its_budget(world: World) -> None:
+    """As when an api dies with thousands of rows stored: they are read page by page, not one by one."""
+    process = await world.process(heap_rows_max=200, page_rows_max=50)
+    known = [world.row(2_500 + i, shard=i % 4) for i in range(40)]
+    await world.create(*known, hint=process)
+    await world.pass_ms(1_000)
+    rows = [world.row(1_000 + 3 * i, shard=i % 4) for i in range(1_000)]
+    await world.create(*rows)
+    gets: list[object] = []
+    get = world.store.get
+
+    async def counted(*place: object) -> object:
+        gets.append(place)
+        return await get(*place)  # type: ignore[arg-type]
+
+    world.store.get = counted  # type: ignore[method-assign, assignment]
+    resident = 0
+    while len(world.dispatched()) < 1_040:
+        await world.pass_ms(50)
+        resident = max(resident, *(owned.resident_rows for owned in process.lane._ranges.values()))
+        assert world.clock.now_ms() < rows[-1].due_ms + 10_000, len(world.dispatched())
+    assert len(gets) < 100
+    assert resident <= 500
+    world.check()

@@ -91,7 +91,7 @@ class Lane:
             self._marker.run(),
             self._loader.run(),
             self._checkpointer.run(),
-            self._rescanner.run(self.dispatcher.wake),
+            self._rescanner.run(self._found),
             self._closer.run(),
         ]
         tasks = [asyncio.create_task(loop) for loop in loops]
@@ -106,6 +106,10 @@ class Lane:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.dispatcher.abandon()
+
+    def _found(self) -> None:
+        self.dispatcher.wake.set()
+        self._loader.wake.set()
 
     async def stop(self) -> None:
         """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released."""

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 
 from ..core import task_id as ids
 from ..core.due_heap import DueHeap
-from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
+from ..core.task import FactKind, Facts, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
 from .limits import REMEMBER_MS
@@ -122,6 +122,20 @@ class OwnedRange:
         """True if a row at this place has been read if it was stored, so that only its hint can bring it in."""
         cursor = self.cursors.get((bucket_of(due_ms), shard))
         return cursor is not None and due_ms <= cursor.edge_ms
+
+    def revisit(self, places: Iterable[RowRef]) -> None:
+        """Rows at these places were missed, and are to be read. Where a read is in flight the next scan says it again.
+
+        What is known of the rows around them stays known, so that nothing comes twice.
+        """
+        earliest: dict[tuple[int, int], int] = {}
+        for place in places:
+            key = bucket_of(place.due_ms), ids.shard_in(place.task_id)
+            earliest[key] = min(place.due_ms, earliest.get(key, place.due_ms))
+        for key, due_ms in earliest.items():
+            cursor = self.cursors.get(key)
+            if cursor is not None and not cursor.reading:
+                cursor.rewind(due_ms)
 
     def absorb(self, cursor: Cursor, page: Page, until_ms: int) -> int:
         """Takes a page in; how many rows were new."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -16,6 +17,9 @@ from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 SCANS_IN_FLIGHT_MAX = 4
+FETCHED_ROWS_MAX = 50
+"""Rows of one scan that are fetched one by one; where more are missing the loader reads their places again, which is
+faster, and keeps to its budget."""
 
 
 class Rescanner:
@@ -29,8 +33,8 @@ class Rescanner:
         """A hint could not be followed: scan now."""
         self._wake.set()
 
-    async def run(self, found: asyncio.Event) -> None:
-        """Scans until cancelled; sets `found` when a scan brought something in."""
+    async def run(self, found: Callable[[], None]) -> None:
+        """Scans until cancelled; calls `found` when a scan brought something in, or has something for the loader."""
         while True:
             await first_of(self._wake, self._clock, self._limits.rescan_interval_ms / 1000)
             self._wake.clear()
@@ -39,7 +43,7 @@ class Rescanner:
             counts = await asyncio.gather(*(self._scan(owned, gate) for owned in active))
             if any(counts):
                 log.info("rescan found rows without a hint", rows=sum(counts))
-                found.set()
+                found()
 
     async def _scan(self, owned: OwnedRange, gate: asyncio.Semaphore) -> int:
         now_ms = self._clock.now_ms()
@@ -52,20 +56,26 @@ class Rescanner:
 
 
 async def admit_pending(owned: OwnedRange, store: TaskStore, bucket: int, from_ms: int, until_ms: int) -> int:
-    """Takes in what a bucket holds unsettled in this window and nobody told of; how many rows that were.
+    """Takes in what a bucket holds unsettled in this window and nobody told of; how many rows that are.
 
     What lies behind a cursor's edge is left to the loader. Where the store can't be reached nothing is taken in.
     """
     read = owned.begin_read()
-    new = 0
     try:
-        for ref in await store.pending_refs(bucket, owned.shards, from_ms, until_ms):
-            place = RowRef.unpack(ref)
-            if owned.status(ref) is None and owned.covered(place.due_ms, ids.shard_in(place.task_id)):
-                stored = await store.get(place.due_ms, place.namespace_id, place.task_id)
-                new += stored is not None and owned.admit(stored)
+        refs = await store.pending_refs(bucket, owned.shards, from_ms, until_ms)
+        places = [RowRef.unpack(ref) for ref in refs if owned.status(ref) is None]
+        missing = [place for place in places if owned.covered(place.due_ms, ids.shard_in(place.task_id))]
+        if len(missing) > FETCHED_ROWS_MAX:
+            owned.revisit(missing)
+            return len(missing)
+        return sum([await _fetch(owned, store, place) for place in missing])
     except Unavailable as error:
         log.warning("rescan waits for the store", range=owned.range_id, error=str(error))
+        return 0
     finally:
         owned.end_read(read)
-    return new
+
+
+async def _fetch(owned: OwnedRange, store: TaskStore, place: RowRef) -> bool:
+    stored = await store.get(place.due_ms, place.namespace_id, place.task_id)
+    return stored is not None and owned.admit(stored)
