@@ -182,10 +182,6 @@ class Process:
                 return int(line.split()[1]) / 1024
         raise AssertionError(f"{self.name} has no {field}")
 
-    def forget_peak(self) -> None:
-        """From now on the peak of its memory is counted anew."""
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
     def show(self) -> None:
         """Prints what it logged since the last time."""
         text = self.err()

@@ -73,23 +73,20 @@ async def test_a_poller_dies_dispatching(
     await died(victim)
     assert len(work.recorder.seen) < len(tasks), "it died too late to be missed"
     await work.recorder.exactly(tasks)
-    assert {(await work.client.get(task.id)).state for task in tasks[:20]} == {TaskState.DISPATCHED}
 
 
-@pytest.mark.parametrize("place", TAKEOVER)
-async def test_a_poller_dies_taking_over(
-    cluster: Cluster, work: Workload, start: Callable[..., Process], place: str
-) -> None:
-    """Of the first one's last transactions nothing is marked; the second one dies of its inheritance."""
+async def test_pollers_die_taking_over(cluster: Cluster, work: Workload, start: Callable[..., Process]) -> None:
+    """One after the other, each of its inheritance; of the first one's last transactions nothing is marked."""
     first = start("first", "poller", "dispatch.committed:12", poller__mark_interval_ms=5_000)
     await cluster.settled(first)
-    tasks = await work.create(delays(200, 0.5, 6))
+    tasks = await work.create(delays(200, 0.5, 4) + delays(100, 4, 25))
     await died(first)
-    second = start("second", "poller", f"{place}:2")
-    await died(second)
-    third = start("third", "poller")
+    for place in TAKEOVER:
+        await died(start("heir", "poller", f"{place}:2"))
+    last = start("last", "poller")
     await work.recorder.exactly(tasks)
-    assert cluster.ranges_of(third) == set(range(cluster.constants.ranges))
+    assert cluster.ranges_of(last) == set(range(cluster.constants.ranges))
+    assert {(await work.client.get(task.id)).state for task in tasks[::10]} == {TaskState.DISPATCHED}
 
 
 async def test_an_api_dies_with_tasks_stored_and_nobody_told(
