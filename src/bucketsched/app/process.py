@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from typing import Protocol
@@ -15,6 +16,8 @@ from ..core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 FAILPOINT = "BUCKETSCHED_FAILPOINT"
+COLLECTOR_THRESHOLDS = (20_000, 50, 10)
+"""New objects before a collection of the youngest, and how many of each generation's before one of the next."""
 
 
 class Runnable(Protocol):
@@ -36,7 +39,17 @@ class Runnable(Protocol):
 def run(runnable: Runnable) -> int:
     """0 after a signal, 1 after a failure. Raises ConfigError."""
     install_failpoint(os.environ.get(FAILPOINT, ""))
+    calm_collector()
     return uvloop.run(_run(runnable))
+
+
+def calm_collector() -> None:
+    """Has Python look for cycles seldom. A poller holds several objects for each loaded row, none of them in a cycle:
+
+    with the defaults, loading 300,000 rows spent 40 % of its time on looking, and stood still for up to 190 ms.
+    """
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    gc.freeze()
 
 
 async def _run(runnable: Runnable) -> int:
