@@ -1,8 +1,11 @@
-"""Dispatch of a loaded bucket, beside bare transactions of the same messages, both read by the same consumer."""
+"""Dispatch of a loaded bucket, beside bare transactions of the same messages, both read by the same consumer.
+
+A round of the one follows a round of the other, so that both have the machine in the same state.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 from . import ingest
 from .cluster import Cluster, Node
@@ -11,7 +14,7 @@ from .load import now_ms
 from .processes import Child, ChildFailed
 from .progress import say
 from .recording import Recording
-from .result import Result, median
+from .result import Result, median, median_ratio
 
 ROUNDS = 3
 TASKS = 20_000
@@ -22,7 +25,18 @@ LOADED_MS_MIN = 1_000
 ARRIVAL_S_MAX = 60.0
 ROUND_S_MAX = 60.0
 RATIO_MIN = 0.15
-INGEST_RATIO_MIN = 1.5
+
+
+@dataclass(slots=True)
+class Rounds:
+    """Rates a second; `near`: of the creates whose tasks are dispatched then."""
+
+    near: list[float] = field(default_factory=list)
+    dispatched: list[float] = field(default_factory=list)
+    produced: list[float] = field(default_factory=list)
+    visible: list[float] = field(default_factory=list)
+    poller_cpu_ms: list[float] = field(default_factory=list)
+    raw_cpu_ms: list[float] = field(default_factory=list)
 
 
 async def measure(cluster: Cluster, poller: Node, client: Child, recording: Recording, far: Result) -> list[Result]:
@@ -30,36 +44,38 @@ async def measure(cluster: Cluster, poller: Node, client: Child, recording: Reco
 
     `far`: the ingest far ahead, of which the pace is guessed and the bare driver's rate is known.
     """
-    pace, near, ours, cpu_ms = far.figures["tasks_per_s"] / 2, [], [], []
-    raw = await _raw(cluster, recording)
+    raw, rounds = await _raw(cluster), Rounds()
     for turn in range(ROUNDS):
-        due_ms, rate = await _load(client, pace)
+        await _bare_round(raw, recording, rounds)
+        due_ms, near = await _load(client, far.figures["tasks_per_s"] / 2)
         cpu_began_s = poller.child.cpu_s()
-        near.append(rate)
-        ours.append(await _dispatched(recording, due_ms))
-        cpu_ms.append((poller.child.cpu_s() - cpu_began_s) / TASKS * 1000)
-        say(f"dispatch, round {turn + 1}: {ours[-1]:,.0f}/s; created near at {rate:,.0f}/s")
-    figures = {
-        "tasks_per_s": median(ours),
-        "raw_records_per_s": raw["produced"],
-        "raw_visible_per_s": raw["visible"],
-        "rounds": [round(rate) for rate in ours],
-        "poller_cpu_ms": median(cpu_ms, 3),
-        "raw_cpu_ms": raw["cpu_ms"],
-    }
-    ratio = round(median(ours) / raw["produced"], 3)
-    return [_near(near, far), Result("dispatch of a loaded bucket", "ratio", ratio, RATIO_MIN, figures=figures)]
+        rounds.near.append(near)
+        rounds.dispatched.append(await _dispatched(recording, due_ms))
+        rounds.poller_cpu_ms.append((poller.child.cpu_s() - cpu_began_s) / TASKS * 1000)
+        bare = f"bare transactions {rounds.produced[-1]:,.0f}/s"
+        say(f"dispatch, round {turn + 1}: {rounds.dispatched[-1]:,.0f}/s, {bare}, creates before {near:,.0f}/s")
+    await cluster.end(raw)
+    return [_near(rounds, far), _dispatch(rounds)]
 
 
-def _near(rates: list[float], far: Result) -> Result:
-    raw_rate = far.figures["raw_rows_per_s"]
+def _near(rounds: Rounds, far: Result) -> Result:
+    rate, raw_rate = median(rounds.near), far.figures["raw_rows_per_s"]
+    figures = {"tasks_per_s": rate, "raw_rows_per_s": raw_rate, "rounds": [round(rate) for rate in rounds.near]}
+    ratio = round(rate / raw_rate, 2)
+    return Result("ingest, due within the horizon", "ratio", ratio, ingest.RATIO_MIN, figures=figures)
+
+
+def _dispatch(rounds: Rounds) -> Result:
     figures = {
-        "tasks_per_s": median(rates),
-        "raw_rows_per_s": raw_rate,
-        "rounds": [round(rate) for rate in rates],
+        "tasks_per_s": median(rounds.dispatched),
+        "raw_records_per_s": median(rounds.produced),
+        "raw_visible_per_s": median(rounds.visible),
+        "rounds": [[round(a), round(b)] for a, b in zip(rounds.dispatched, rounds.produced, strict=True)],
+        "poller_cpu_ms": median(rounds.poller_cpu_ms, 3),
+        "raw_cpu_ms": median(rounds.raw_cpu_ms, 3),
     }
-    ratio = round(median(rates) / raw_rate, 2)
-    return Result("ingest, due within the horizon", "ratio", ratio, INGEST_RATIO_MIN, figures=figures)
+    ratio = median_ratio(rounds.dispatched, rounds.produced)
+    return Result("dispatch of a loaded bucket", "ratio", ratio, RATIO_MIN, figures=figures)
 
 
 async def _load(client: Child, pace: float) -> tuple[dict[str, int], float]:
@@ -84,25 +100,26 @@ async def _dispatched(recording: Recording, due_ms: dict[str, int]) -> float:
     return len(due_ms) / (last_ns / NS_PER_MS - instant_ms) * 1000
 
 
-async def _raw(cluster: Cluster, recording: Recording) -> dict[str, Any]:
-    """Rates as the producer has them, and as the consumer sees them."""
+async def _raw(cluster: Cluster) -> Child:
+    """A bare producer, warmed up."""
     bootstrap = cluster.settings.kafka.bootstrap
     raw = await cluster.start("raw-transactions", "bench.raw_transactions", bootstrap, cluster.queue, cluster.topic)
     await raw.line(ROUND_S_MAX)
     await raw.ask({"transactions": WARM_UP_TRANSACTIONS, "records": RECORDS}, ROUND_S_MAX)
-    produced, visible, cpu_ms, count = [], [], [], TRANSACTIONS * RECORDS
+    return raw
+
+
+async def _bare_round(raw: Child, recording: Recording, rounds: Rounds) -> None:
+    """Rates as the producer has them, and as the consumer sees them."""
+    count = TRANSACTIONS * RECORDS
     await recording.quiet()
-    for turn in range(ROUNDS):
-        recording.forget()
-        answer = await raw.ask({"transactions": TRANSACTIONS, "records": RECORDS}, ROUND_S_MAX)
-        await recording.quiet()
-        if recording.count != count:
-            raise ChildFailed(f"{recording.count} of {count} records of bare transactions came")
-        last_ns = max(arrival.at_ns for arrival in recording.arrivals)
-        produced.append(count / answer["seconds"])
-        visible.append(count / (last_ns - answer["began_ns"]) * 1e9)
-        cpu_ms.append(answer["cpu_s"] / count * 1000)
-        say(f"bare transactions, round {turn + 1}: {produced[-1]:,.0f}/s, visible {visible[-1]:,.0f}/s")
     recording.forget()
-    await cluster.end(raw)
-    return {"produced": median(produced), "visible": median(visible), "cpu_ms": median(cpu_ms, 3)}
+    answer = await raw.ask({"transactions": TRANSACTIONS, "records": RECORDS}, ROUND_S_MAX)
+    await recording.quiet()
+    if recording.count != count:
+        raise ChildFailed(f"{recording.count} of {count} records of bare transactions came")
+    last_ns = max(arrival.at_ns for arrival in recording.arrivals)
+    recording.forget()
+    rounds.produced.append(count / answer["seconds"])
+    rounds.visible.append(count / (last_ns - answer["began_ns"]) * 1e9)
+    rounds.raw_cpu_ms.append(answer["cpu_s"] / count * 1000)

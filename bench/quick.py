@@ -8,6 +8,7 @@ every target was reached.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -24,12 +25,15 @@ from .trial import Plan, Trial, attempt
 
 RATE = 200
 CLUSTER_S, EMBEDDED_S = 30.0, 15.0
+BUSY_LOAD = 0.7
+"""Load for each processor beyond which lateness says more of the machine than of the scheduler."""
 CLUSTER_P99_MS, EMBEDDED_P99_MS = 40.0, 15.0
 
 
 async def quick(strict: bool) -> int:
     """The exit code."""
     results: list[Result] = []
+    _warn_if_busy()
     with tempfile.TemporaryDirectory(prefix="bucketsched-bench-") as name:
         folder = Path(name)
         async with Children(folder) as children:
@@ -41,6 +45,14 @@ async def quick(strict: bool) -> int:
                 _note(results, _lateness("lateness at 200/s, embedded, at the worker", trial, EMBEDDED_P99_MS))
     _show(results)
     return 0 if not strict or all(result.reached for result in results) else 1
+
+
+def _warn_if_busy() -> None:
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load > processors * BUSY_LOAD:
+        say(
+            f"others keep this machine busy (load {load:.1f}, {processors} processors): the figures will be worse for it"
+        )
 
 
 async def _measure_cluster(cluster: Cluster, results: list[Result]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,3 +44,8 @@ class Result:
 def median(values: Iterable[float], digits: int = 0) -> float:
     """Rounded to what the measurement can tell."""
     return round(statistics.median(values), digits)
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Of the ratios of each round of the one to the round of the other beside it: both had the same machine."""
+    return median((a / b for a, b in zip(ours, theirs, strict=True)), 2)

@@ -7,7 +7,7 @@ from bench.demo_cluster import WINDOW_MS, failover
 from bench.lateness import NS_PER_MS, Arrival, Percentiles, judge, percentiles
 from bench.load import Creation
 from bench.report import outcome
-from bench.result import Result
+from bench.result import Result, median_ratio
 from bench.trial import Trial
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +132,9 @@ def test_a_target_is_reached_only_by_a_sound_measurement(
         "measure": "it", "ratio": value, "target": "ratio < 1.5" if at_most else "ratio >= 1.5",
         "reached": reached, "n": 1,
     }  # fmt: skip
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    assert median_ratio([300, 10, 40], [100, 10, 20]) == 2
+    with pytest.raises(ValueError, match="shorter"):
+        median_ratio([1, 2], [1])
