@@ -50,9 +50,7 @@ async def quick(strict: bool) -> int:
 def _warn_if_busy() -> None:
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > processors * BUSY_LOAD:
-        say(
-            f"others keep this machine busy (load {load:.1f}, {processors} processors): the figures will be worse for it"
-        )
+        say(f"others keep this machine busy (load {load:.1f}, {processors} processors): the figures suffer from it")
 
 
 async def _measure_cluster(cluster: Cluster, results: list[Result]) -> None:
