@@ -9,8 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bucketsched.core import task_id as ids
 from bucketsched.core.task import NO_FACTS, FactKind, Facts, StoredTask, TaskBody, TaskRow, bucket_of
+from bucketsched.poller import owned_range
 from bucketsched.poller.cursor import Cursor
 from bucketsched.poller.limits import REMEMBER_MS
+from bucketsched.poller.open_buckets import BACKLOG_BUCKETS_MAX
 from bucketsched.poller.owned_range import MARKED, QUEUED, OwnedRange, Phase
 from bucketsched.ports import HintAnswer, Lease, Page
 
@@ -27,14 +29,22 @@ def active(heap_rows_max: int = 1_000) -> OwnedRange:
     owned = OwnedRange(Lease(0, 1, ()), [0], heap_rows_max)
     owned.open(BUCKET, {}, NOW)
     owned.phase = Phase.ACTIVE
-    owned.extend(NOW)
+    owned.buckets.extend(NOW, NOW)
     return owned
 
 
 def read(owned: OwnedRange, *tasks: StoredTask, complete: bool = True) -> None:
-    cursor = owned.cursors[BUCKET, 0]
+    if owned.buckets.is_read(BUCKET):
+        owned.buckets.rewind(BUCKET * 60_000, 0)
+    cursor = cursor_of(owned)
     cursor.reading = True
     owned.absorb(cursor, Page(list(tasks), complete), (BUCKET + 1) * 60_000)
+
+
+def cursor_of(owned: OwnedRange) -> Cursor:
+    cursor = owned.buckets.cursor(BUCKET, 0)
+    assert cursor is not None
+    return cursor
 
 
 def settle(owned: OwnedRange, row: TaskRow) -> None:
@@ -115,7 +125,7 @@ def test_a_hint_at_the_edge_of_a_partial_page_is_not_believed() -> None:
 
 def test_a_hint_during_a_read_waits_for_its_end() -> None:
     owned = active()
-    owned.cursors[BUCKET, 0].reading = True
+    cursor_of(owned).reading = True
     seen, unseen, cancelled = row_at(NOW + 1_000), row_at(NOW + 2_000), row_at(NOW + 3_000)
     assert [owned.hint(r) for r in (seen, unseen, cancelled)] == [HintAnswer.TAKEN] * 3
     assert len(owned.heap) == 0
@@ -138,20 +148,93 @@ def test_a_full_range_rewinds_instead_of_taking_a_hint() -> None:
     rows = [row_at(NOW + 1_000 + i) for i in range(5)]
     assert [owned.hint(row) for row in rows] == [HintAnswer.TAKEN] * 5
     assert owned.resident_rows == 3
-    cursor = owned.cursors[BUCKET, 0]
+    cursor = cursor_of(owned)
     assert (cursor.edge_ms, cursor.complete) == (NOW + 1_002, False)
 
 
-def test_low_due_stops_at_the_first_row_that_is_not_journaled_and_trails_the_present() -> None:
+def test_low_due_stops_at_the_first_row_that_is_not_journaled_and_trails_present_and_scan() -> None:
     owned = active()
     first, second = row_at(NOW + 100, 1), row_at(NOW + 200, 2)
     read(owned, StoredTask(first), StoredTask(second))
     owned.settle(first.ref, FactKind.DISPATCHED)
-    assert owned.low_due_ms(NOW + 1_000_000) == second.due_ms
+    late = NOW + 1_000_000
+    owned.scanned_ms = late
+    assert owned.open_low_due(late) == {BUCKET: second.due_ms}
     owned.settle(second.ref, FactKind.DISPATCHED)
-    assert owned.low_due_ms(NOW + 1_000) == NOW + 1_000 - REMEMBER_MS
-    owned.cursors[BUCKET, 0].rewind(NOW + 50)
-    assert owned.low_due_ms(NOW + 1_000_000) == NOW + 50
+    assert owned.open_low_due(late) == {BUCKET: (BUCKET + 1) * 60_000}
+    assert owned.open_low_due(NOW + 31_000) == {BUCKET: NOW + 1_000}
+    owned.scanned_ms = NOW + 30_500
+    assert owned.open_low_due(late) == {BUCKET: NOW + 500}, "what no scan has seen is left to the next owner"
+    owned.scanned_ms = late
+    owned.buckets.rewind(NOW + 50, 0)
+    assert owned.open_low_due(late) == {BUCKET: NOW + 50}
+
+
+def test_a_stuck_row_holds_back_its_own_bucket_only() -> None:
+    owned = active()
+    read(owned, StoredTask(row_at(NOW + 100)))
+    owned.buckets.extend(NOW, NOW + 180_000)
+    for cursor in list(owned.buckets.unread()):
+        cursor.reading = True
+        owned.absorb(cursor, Page([], True), (cursor.bucket + 1) * 60_000)
+    owned.scanned_ms = NOW + 3_600_000
+    lows = owned.open_low_due(NOW + 3_600_000)
+    assert lows.pop(BUCKET) == NOW + 100
+    assert lows == {b: (b + 1) * 60_000 for b in range(BUCKET + 1, BUCKET + 4)}
+
+
+def test_a_backlog_is_begun_oldest_first_and_a_few_buckets_at_a_time_and_never_before_the_present() -> None:
+    owned = OwnedRange(Lease(0, 1, ()), [0], 10)
+    owned.open(BUCKET - 1_440, {}, NOW)
+    owned.buckets.extend(NOW, NOW + 60_000)
+    present, backlog = [BUCKET, BUCKET + 1], list(range(BUCKET - 1_440, BUCKET - 1_440 + BACKLOG_BUCKETS_MAX))
+    assert owned.buckets.all_begun() == backlog + present
+    owned.phase = Phase.ACTIVE
+    for _ in range(BACKLOG_BUCKETS_MAX):
+        cursor = min(owned.buckets.unread(), key=lambda c: c.bucket)
+        cursor.reading = True
+        owned.absorb(cursor, Page([], True), (cursor.bucket + 1) * 60_000)
+    owned.buckets.extend(NOW, NOW + 60_000)
+    assert owned.buckets.all_begun()[:-2] == list(range(BUCKET - 1_440, BUCKET - 1_440 + 2 * BACKLOG_BUCKETS_MAX))
+    assert set(owned.open_low_due(NOW)) == set(backlog)
+
+
+def test_a_closing_bucket_admits_nothing() -> None:
+    owned = active()
+    read(owned)
+    owned.closing = BUCKET
+    assert owned.hint(row_at(NOW + 1_000)) is None
+    owned.close(BUCKET)
+    assert owned.closing is None
+    assert owned.first_open_bucket == BUCKET + 1
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_hints_that_were_taken_during_a_read_survive_it(fails: bool) -> None:
+    """One at the edge of the page: it may have been read, or not, so its place is read again."""
+    owned = active()
+    first = row_at(NOW + 1_000, 1)
+    read(owned, StoredTask(first), complete=False)
+    cursor = cursor_of(owned)
+    cursor.reading = True
+    edge, behind = row_at(NOW + 2_000, 3), row_at(NOW + 500, 3)
+    assert [owned.hint(edge), owned.hint(behind)] == [HintAnswer.TAKEN] * 2
+    if fails:
+        owned.end_page(cursor)
+    else:
+        owned.absorb(cursor, Page([StoredTask(row_at(NOW + 2_000, 2))], False), (BUCKET + 1) * 60_000)
+    assert owned.status(behind.ref) == QUEUED
+    assert owned.status(edge.ref) == QUEUED or cursor_of(owned).edge_ms < edge.due_ms
+
+
+def test_hints_beyond_what_may_be_held_are_asked_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owned_range, "HELD_HINTS_MAX", 2)
+    owned = active()
+    cursor_of(owned).reading = True
+    answers = [owned.hint(row_at(NOW + 1_000 + i)) for i in range(3)]
+    assert answers == [HintAnswer.TAKEN, HintAnswer.TAKEN, HintAnswer.NOT_READY]
+    read(owned)
+    assert owned.hint(row_at(NOW + 5_000)) is HintAnswer.TAKEN
 
 
 def test_a_bucket_with_queued_rows_is_never_closed() -> None:
@@ -164,10 +247,10 @@ def test_a_bucket_with_queued_rows_is_never_closed() -> None:
 def test_what_a_checkpoint_says_is_done_is_not_read_again() -> None:
     owned = OwnedRange(Lease(0, 1, ()), [0], 10)
     owned.open(BUCKET, {BUCKET: (BUCKET + 1) * 60_000, BUCKET + 1: (BUCKET + 1) * 60_000 + 7}, NOW)
-    owned.extend(NOW + 60_000)
-    done, begun = owned.cursors[BUCKET, 0], owned.cursors[BUCKET + 1, 0]
-    assert done.complete
-    assert isinstance(begun, Cursor)
+    owned.buckets.extend(NOW, NOW + 60_000)
+    assert owned.buckets.is_read(BUCKET)
+    begun = owned.buckets.cursor(BUCKET + 1, 0)
+    assert begun is not None
     assert begun.edge_ms == (BUCKET + 1) * 60_000 + 6
 
 
@@ -182,6 +265,7 @@ class Range(RuleBasedStateMachine):
         self.settled: dict[bytes, FactKind] = {}
         self.marked: set[bytes] = set()
         self.hints: list[TaskRow] = []
+        self.taken: set[bytes] = set()
         self.page: tuple[int, list[StoredTask], bool] | None = None
         self.lookup: tuple[int, StoredTask] | None = None
         self.queued_before: set[bytes] = set()
@@ -199,8 +283,12 @@ class Range(RuleBasedStateMachine):
     @rule(data=st.data())
     def hint(self, data: st.DataObject) -> None:
         row = data.draw(st.sampled_from(self.hints))
-        if self.owned.hint(row) is None and self.lookup is None:
+        answer = self.owned.hint(row)
+        if answer is HintAnswer.TAKEN:
+            self.taken.add(row.ref)
+        elif self.lookup is None:
             self.lookup = (self.owned.begin_read(), self.snapshot(row))
+            self.taken.add(row.ref)
 
     @precondition(lambda self: self.lookup is not None)
     @rule()
@@ -211,10 +299,10 @@ class Range(RuleBasedStateMachine):
         self.owned.end_read(number)
         self.lookup = None
 
-    @precondition(lambda self: self.page is None and any(True for _ in self.owned.unread()))
+    @precondition(lambda self: self.page is None and any(True for _ in self.owned.buckets.unread()))
     @rule(limit=st.integers(1, 3))
     def begin_page(self, limit: int) -> None:
-        cursor = next(self.owned.unread())
+        cursor = next(self.owned.buckets.unread())
         cursor.reading = True
         rows = sorted((r for r in self.stored.values() if r.ref > (cursor.after or b"")), key=lambda r: r.ref)
         page = [self.snapshot(r) for r in rows[:limit]]
@@ -225,7 +313,7 @@ class Range(RuleBasedStateMachine):
     def end_page(self, fails: bool) -> None:
         assert self.page is not None
         (number, tasks, complete), self.page = self.page, None
-        cursor = self.owned.cursors[BUCKET, 0]
+        cursor = self.owned.buckets.cursor(BUCKET, 0)
         if fails:
             cursor.held.clear()
             cursor.reading = False
@@ -278,9 +366,9 @@ class Range(RuleBasedStateMachine):
         if self.page:
             self.end_page(fails=False)
         for row in self.hints:
-            if self.owned.hint(row) is None:
+            if row.ref not in self.taken and self.owned.hint(row) is None:
                 self.owned.admit(self.snapshot(row))
-        while any(True for _ in self.owned.unread()):  # a full memory has sent hints back to the store
+        while any(True for _ in self.owned.buckets.unread()):  # a full memory has sent hints back to the store
             self.begin_page(limit=3)
             self.end_page(fails=False)
         self.nothing_settled_is_queued()

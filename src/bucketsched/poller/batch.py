@@ -9,6 +9,7 @@ from ..core.journal_record import JournalRecord, Other, Section
 from ..core.message import Message
 from ..core.task import FactKind, Mark, TaskRow
 from ..ports import HintAnswer
+from .limits import REASON_CHARACTERS_MAX
 from .owned_range import OwnedRange
 
 
@@ -86,7 +87,7 @@ class Batch:
         for row, owned in self.sent:
             of(owned).dispatched.append(row.ref)
         for row, owned, reason in self.failed:
-            of(owned).others.append(Other(FactKind.FAILED, row.ref, reason=reason))
+            of(owned).others.append(Other(FactKind.FAILED, row.ref, reason=reason[:REASON_CHARACTERS_MAX]))
         for change in self.mutations:
             due = change.successor.due_ms if change.successor else 0
             of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due))
@@ -97,7 +98,9 @@ class Batch:
     def marks(self) -> list[Mark]:
         """The facts that it makes true."""
         marks = [Mark(row.ref, FactKind.DISPATCHED, self.at_ms) for row, _ in self.sent]
-        marks += [Mark(row.ref, FactKind.FAILED, self.at_ms, reason) for row, _, reason in self.failed]
+        marks += [
+            Mark(row.ref, FactKind.FAILED, self.at_ms, reason[:REASON_CHARACTERS_MAX]) for row, _, reason in self.failed
+        ]
         for change in self.mutations:
             at_ms = change.successor.due_ms if change.successor else self.at_ms
             marks.append(Mark(change.ref, change.kind, at_ms))

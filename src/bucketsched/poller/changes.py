@@ -10,8 +10,10 @@ from ..core.task import FactKind, RowRef, StoredTask, TaskRow
 from ..ports import CancelResult, Clock, HintAnswer, TaskStore
 from .batch import Mutation
 from .dispatcher import Dispatcher
+from .limits import ADMISSION_S_MAX
 from .marker import Marker
-from .owned_range import QUEUED, OwnedRange, kind_of
+from .owned_range import QUEUED, OwnedRange, Phase, kind_of
+from .waiting import first_of
 
 HOPS_MAX = 8
 SHOWN_S_MAX = 1.0
@@ -61,23 +63,37 @@ class Changes:
     async def admit(self, owned: OwnedRange, row: TaskRow) -> HintAnswer:
         """Sees to it that a stored row, late or unknown here, is dispatched. Raises Refused, Unavailable.
 
-        Into a closed bucket nothing is admitted any more: the row moves to now.
+        TAKEN is proved by a committed record: that it was dispatched, cancelled or moved. A memory could be that of a
+        former owner, whose successor has closed the bucket. Into a closed bucket nothing is admitted any more: the row
+        moves to now.
         """
         read = owned.begin_read()
         try:
             stored = await self._store.get(row.due_ms, row.namespace_id, row.task_id)
             if stored is None:
                 return HintAnswer.NO_ROW
-            if stored.facts.settled or owned.status(stored.row.ref) is not None:
+            if owned.phase is not Phase.ACTIVE:
+                return HintAnswer.NOT_READY
+            if stored.facts.settled or owned.status(stored.row.ref) not in (None, QUEUED):
                 return HintAnswer.TAKEN
-            if row.bucket >= owned.first_open_bucket:
+            if owned.is_open(row.bucket):
                 owned.admit(stored)
                 self._dispatcher.wake.set()
-                return HintAnswer.TAKEN
+                return await self._settled(owned, stored.row.ref)
             await self._move(owned, stored)
         finally:
             owned.end_read(read)
         return HintAnswer.TAKEN
+
+    async def _settled(self, owned: OwnedRange, ref: bytes) -> HintAnswer:
+        """Waits for the record; NOT_READY where it does not come in time (the row stays queued all the same)."""
+        settled = asyncio.Event()
+        owned.watch(ref, settled.set)
+        try:
+            await first_of(settled, self._clock, ADMISSION_S_MAX)
+        finally:
+            owned.unwatch(ref, settled.set)
+        return HintAnswer.TAKEN if settled.is_set() else HintAnswer.NOT_READY
 
     async def _move(self, owned: OwnedRange, stored: StoredTask) -> None:
         """To now, one generation up: journal, then the new row, then the home row's pointer, then the answer."""
@@ -87,8 +103,6 @@ class Changes:
         _, offset = await self._journal(Mutation(owned, row.ref, FactKind.MOVED, _future(), successor))
         if offset >= 0:
             await self._marker.reached(offset)
-            owned.admit(StoredTask(successor))
-            self._dispatcher.wake.set()
 
     async def _journal(self, change: Mutation) -> tuple[FactKind, int]:
         self._dispatcher.submit(change)

@@ -21,6 +21,8 @@ from .rescanner import admit_pending
 
 log = structlog.get_logger(__name__)
 INTERVAL_S = 1.0
+RANGES_AT_ONCE_MAX = 8
+BUCKETS_AT_ONCE_MAX = 60
 
 
 class Closer:
@@ -40,19 +42,26 @@ class Closer:
 
     async def run(self) -> None:
         """Closes until cancelled."""
+        gate = asyncio.Semaphore(RANGES_AT_ONCE_MAX)
         while True:
             await self._clock.sleep(INTERVAL_S)
-            for owned in list(self._ranges.values()):
-                while self._over(owned) and await self._close(owned):
-                    pass
+            await asyncio.gather(*(self._close_all(owned, gate) for owned in list(self._ranges.values())))
+
+    async def _close_all(self, owned: OwnedRange, gate: asyncio.Semaphore) -> None:
+        """Every bucket of a range that is over; many of them after an outage, so the ranges take turns."""
+        for _ in range(BUCKETS_AT_ONCE_MAX):
+            if not self._over(owned):
+                return
+            async with gate:
+                if not await self._close(owned):
+                    return
 
     def _over(self, owned: OwnedRange) -> bool:
         """True if the first open bucket's grace is over, and it is read to its end."""
         bucket = owned.first_open_bucket
         if owned.phase is not Phase.ACTIVE or self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms:
             return False
-        cursors = [owned.cursors.get((bucket, shard)) for shard in owned.shards]
-        return all(cursor is not None and cursor.complete for cursor in cursors) and not owned.queued[bucket]
+        return owned.buckets.is_read(bucket) and not owned.queued[bucket]
 
     async def _close(self, owned: OwnedRange) -> bool:
         """One attempt; False: not yet."""

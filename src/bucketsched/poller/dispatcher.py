@@ -15,11 +15,11 @@ from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, decode, encode
 from ..core.message import to_message
 from ..core.ready_queue import ReadyQueue
-from ..core.task import FactKind, TaskRow
+from ..core.task import FactKind, StoredTask, TaskRow
 from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
 from .breaker import TopicBreaker
-from .limits import LaneLimits
+from .limits import FAILURES_PER_TRANSACTION_MAX, LaneLimits
 from .marker import Consequences, Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
 from .queue_directory import QueueDirectory
@@ -60,6 +60,7 @@ class Dispatcher:
         self._began = float("-inf")
         self._retry_s = RETRY_S_MIN
         self._ended = False
+        self._error: BaseException | None = None
         self.wake = asyncio.Event()
         self.turn = asyncio.Lock()
         self.last: tuple[int, bytes] = (-1, b"")
@@ -108,9 +109,11 @@ class Dispatcher:
             await self._validate()
 
     async def run(self) -> None:
-        """Dispatches until cancelled. Raises LaneLost."""
+        """Dispatches until cancelled. Raises LaneLost, and what looking for a queue has raised."""
         while True:
             await self._pause()
+            if self._error is not None:
+                raise self._error
             async with self.turn:
                 batch = self._collect()
                 if batch:
@@ -131,7 +134,7 @@ class Dispatcher:
             await self._clock.sleep(pace)
 
     def _seconds_to_next(self) -> float:
-        if self._mutations or self._failing:
+        if self._mutations or self._failing or self._error:
             return 0
         if self._marker.full:
             return RETRY_S_MAX
@@ -173,12 +176,15 @@ class Dispatcher:
                 self._collect_closing(batch, change)
             else:
                 self._collect_mutation(batch, change, claimed)
-        failing, self._failing = self._failing, []
+        failing, self._failing = (
+            self._failing[:FAILURES_PER_TRANSACTION_MAX],
+            self._failing[FAILURES_PER_TRANSACTION_MAX:],
+        )
         for row, owned, reason in failing:
-            if owned.phase is not Phase.ACTIVE:
-                continue
             if owned.status(row.ref) != QUEUED:
                 owned.leave(row)
+            elif owned.phase is not Phase.ACTIVE:
+                owned.heap.push(row)  # it goes on if the hand-over does not come about
             elif row.ref in claimed:
                 batch.withheld.append((row, owned))
             else:
@@ -202,6 +208,7 @@ class Dispatcher:
         owned = closing.owned
         first = closing.bucket == owned.first_open_bucket
         if owned.phase is Phase.ACTIVE and first and not owned.queued[closing.bucket]:
+            owned.closing = closing.bucket
             batch.closings.append(closing)
         else:
             closing.answer(False)
@@ -213,8 +220,8 @@ class Dispatcher:
                 break
             row, owned = self._ready.pop()
             if owned.phase is not Phase.ACTIVE:
-                continue
-            if row.ref in claimed:
+                owned.heap.push(row)  # it goes on if the hand-over does not come about
+            elif row.ref in claimed:
                 batch.withheld.append((row, owned))
             elif owned.status(row.ref) != QUEUED:
                 owned.leave(row)
@@ -247,8 +254,14 @@ class Dispatcher:
             self._unrouted[name] = []
             search = asyncio.create_task(self._find_queue(name))
             self._searches.add(search)
-            search.add_done_callback(self._searches.discard)
+            search.add_done_callback(self._searched)
         self._unrouted[name].append((row, owned))
+
+    def _searched(self, search: asyncio.Task[None]) -> None:
+        self._searches.discard(search)
+        if not search.cancelled() and search.exception() is not None:
+            self._error = search.exception()
+            self.wake.set()
 
     async def _find_queue(self, name: tuple[bytes, str]) -> None:
         while not await self._queues.fetch(*name):
@@ -267,21 +280,24 @@ class Dispatcher:
             return
         value = encode(batch.record(self._journal.lane))
         try:
-            offset = await self._journal.commit(batch.messages, value)
+            offset = await self._committed(batch, value)
         except CommitRefused as refusal:
             await self._refused(batch, refusal)
-        except (OwnershipLost, OutcomeUnknown) as doubt:
-            log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
-            try:
-                found = await self._resolve(batch.nonce)
-            except LaneLost:
-                self._restore(batch)
-                raise
-            self._settle(batch, found, value) if found is not None else self._restore(batch)
+        except BaseException:
+            self._restore(batch)  # whoever waits for it is answered by `abandon`
+            raise
         else:
             failpoints.reach("dispatch.committed")
             self._retry_s = RETRY_S_MIN
-            self._settle(batch, offset, value)
+            self._settle(batch, offset, value) if offset is not None else self._restore(batch)
+
+    async def _committed(self, batch: Batch, value: bytes) -> int | None:
+        """The offset of the record, or None where a transaction in doubt turned out not to be committed."""
+        try:
+            return await self._journal.commit(batch.messages, value)
+        except (OwnershipLost, OutcomeUnknown) as doubt:
+            log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
+            return await self._resolve(batch.nonce)
 
     async def _refused(self, batch: Batch, refusal: CommitRefused) -> None:
         """Nothing was committed. What can never be sent is failed, the rest goes again."""
@@ -305,6 +321,8 @@ class Dispatcher:
         self._failing.extend(batch.failed)
         self._mutations.extend(batch.mutations)
         self._mutations.extend(batch.closings)
+        for closing in batch.closings:
+            closing.owned.closing = None
 
     def _settle(self, batch: Batch, offset: int, value: bytes) -> None:
         """The batch is committed: make it known, and have it marked."""
@@ -320,6 +338,8 @@ class Dispatcher:
         successors = [change.successor for change in batch.mutations if change.successor]
         self._marker.add(Consequences(offset, self.last[1], batch.marks(), successors, lambda: _landed(settled)))
         for change in batch.mutations:
+            if change.successor is not None and change.owned.phase is not Phase.GONE:
+                change.owned.admit(StoredTask(change.successor))
             change.answer(change.kind, offset)
         for closing in batch.closings:
             closing.owned.close(closing.bucket)

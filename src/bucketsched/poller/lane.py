@@ -10,6 +10,7 @@ import structlog
 from ..core import task_id as ids
 from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.journal_record import JournalCorrupt
 from ..core.task import TaskRow
 from ..ports import (
     CancelResult,
@@ -26,16 +27,18 @@ from .changes import Changes
 from .checkpointer import Checkpointer
 from .closer import Closer
 from .dispatcher import Dispatcher, LaneLost
-from .limits import LaneLimits
-from .loader import Loader
+from .limits import HAND_OVER_S_MAX, LaneLimits
+from .loader import Loader, resident_bytes
 from .marker import Marker
 from .owned_range import OwnedRange, Phase
 from .queue_directory import QueueDirectory
 from .rescanner import Rescanner
 from .takeover import JournalMismatch, Takeover
+from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 2.0
+ADMISSIONS_AT_ONCE_MAX = 32
 
 
 class Lane:
@@ -78,6 +81,10 @@ class Lane:
         """The ranges that it dispatches for."""
         return {owned.range_id for owned in self._ranges.values() if owned.phase is Phase.ACTIVE}
 
+    def alarmed(self) -> set[int]:
+        """The ranges that stand still because their journal is not what it was."""
+        return {owned.range_id for owned in self._ranges.values() if owned.phase is Phase.ALARMED}
+
     # ---- life
 
     async def start(self) -> None:
@@ -112,8 +119,14 @@ class Lane:
         self._loader.wake.set()
 
     async def stop(self) -> None:
-        """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released."""
-        await asyncio.gather(*(self.give_up(range_id) for range_id in list(self._ranges)), return_exceptions=True)
+        """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released.
+
+        Goes on trying where the store or the lease service can't be reached: the caller bounds it.
+        """
+        while active := self.active():
+            await asyncio.gather(*(self.give_up(range_id) for range_id in active))
+            if self.active():
+                await self._clock.sleep(RETRY_S_MIN)
 
     async def close(self) -> None:
         """Lets go of the journal. After `run` has ended."""
@@ -126,7 +139,8 @@ class Lane:
         if range_id in self._ranges:
             return
         lease = await self._leases.acquire(range_id)
-        owned = OwnedRange(lease, self._constants.shards_of(range_id), self._limits.heap_rows_max)
+        shards = self._constants.shards_of(range_id)
+        owned = OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded)
         self._ranges[range_id] = owned
         pause = RETRY_S_MIN
         while owned.phase is Phase.RECOVERING:
@@ -136,7 +150,7 @@ class Lane:
                 log.warning("takeover waits", range=range_id, error=str(error))
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
-            except JournalMismatch as error:
+            except (JournalMismatch, JournalCorrupt) as error:
                 owned.phase = Phase.ALARMED
                 log.critical("range stands still: its journal does not match its checkpoint", error=str(error))
             except OwnershipLost:
@@ -145,31 +159,58 @@ class Lane:
             except LaneLost as error:
                 self.dispatcher.drop(owned)
                 raise OwnershipLost(str(error)) from error
+            except Exception:
+                self.dispatcher.drop(owned)
+                raise
         self._loader.wake.set()
 
+    def _crowded(self) -> bool:
+        """True while there is no memory for hinted rows: the loader comes back for them."""
+        return 2 * resident_bytes(self._ranges) >= 3 * self._limits.heap_bytes_max
+
     async def give_up(self, range_id: int) -> None:
-        """Hands a range over cleanly, or drops it where it is lost already."""
+        """Hands a range over cleanly, or drops it where it is lost already.
+
+        Where the store can't be reached the range goes on being served, and this returns: ask again. What was loaded
+        must not stand still while nobody can take it.
+        """
         owned = self._ranges.get(range_id)
         if owned is None or owned.phase is not Phase.ACTIVE:
             return
-        owned.phase = Phase.STOPPING
-        async with self.dispatcher.turn:
-            offset = self.dispatcher.last[0]
-        pause = RETRY_S_MIN
-        while owned.phase is Phase.STOPPING:
-            try:
-                await self._marker.reached(offset)
-                await self._checkpointer.save(owned)
+        try:
+            if not await self._store_progress(owned):
+                return
+            owned.phase = Phase.STOPPING
+            if await self._store_progress(owned):
                 await self._leases.release(owned.lease)
                 log.info("range released", range=range_id, epoch=owned.epoch)
                 owned.phase = Phase.GONE
-            except Unavailable as error:
-                log.warning("release waits", range=range_id, error=str(error))
-                await self._clock.sleep(pause)
-                pause = min(2 * pause, RETRY_S_MAX)
-            except OwnershipLost:
-                self.dispatcher.drop(owned)
-        self._ranges.pop(range_id, None)
+                self._ranges.pop(range_id, None)
+        except Unavailable as error:
+            log.warning("release waits", range=range_id, error=str(error))
+        except OwnershipLost:
+            self.dispatcher.drop(owned)
+        finally:
+            if owned.phase is Phase.STOPPING:
+                owned.phase = Phase.ACTIVE
+                self.dispatcher.wake.set()
+
+    async def _store_progress(self, owned: OwnedRange) -> bool:
+        """Marks and checkpoint of what is committed by now; False where the store does not answer in time."""
+        async with self.dispatcher.turn:
+            offset = self.dispatcher.last[0]
+        reached = asyncio.create_task(self._marker.reached(offset))
+        stored = asyncio.Event()
+        reached.add_done_callback(lambda _: stored.set())
+        try:
+            await first_of(stored, self._clock, HAND_OVER_S_MAX)
+        finally:
+            reached.cancel()
+        if not stored.is_set():
+            log.warning("release waits for the store", range=owned.range_id)
+            return False
+        await self._checkpointer.save(owned)
+        return True
 
     # ---- questions
 

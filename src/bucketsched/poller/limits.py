@@ -7,8 +7,14 @@ from dataclasses import dataclass
 REMEMBER_MS = 30_000
 """How long a settled row is remembered after its due time, and how far `low_due` trails: the window of the rescan."""
 LOAD_FIRST_MS = 5_000
-"""A taker loads what is due within this before it begins to dispatch; behind it, a budget never stops the loader."""
+"""What is due within this is urgent: the loader may take twice its budget for it."""
 RESCAN_AHEAD_MS = 10_000
+ADMISSION_S_MAX = 2.0
+"""How long an admission waits for the record that proves it."""
+HAND_OVER_S_MAX = 2.0
+"""How long a hand-over waits for the store before the range goes on being served."""
+FAILURES_PER_TRANSACTION_MAX = 500
+REASON_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Reads whole buckets ahead of time, page by page, what is due first first, within a budget of rows and bytes.
 
+What is due about now comes before a backlog of older buckets, which is read oldest first.
+
 The budget can't starve what is due: a page is at most an eighth of a range's budget, pages are taken in the order of
 their due times, and hints stop at one and a half budgets; so before the earliest unread row falls due, enough of the
 loaded ones have.
@@ -17,7 +19,7 @@ from ..core.errors import Unavailable
 from ..core.task import bucket_end_ms
 from ..ports import Clock, TaskStore
 from .cursor import Cursor
-from .limits import LOAD_FIRST_MS, LaneLimits
+from .limits import LOAD_FIRST_MS, REMEMBER_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
 from .waiting import first_of
 
@@ -40,6 +42,7 @@ class Loader:
         self._ranges, self._store, self._clock, self._limits = ranges, store, clock, limits
         self._horizon_ms, self._loaded = horizon_ms, loaded
         self._reads: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
         self._starved = False
         self.wake = asyncio.Event()
 
@@ -49,10 +52,12 @@ class Loader:
             self.wake.set()
 
     async def run(self) -> None:
-        """Loads until cancelled."""
+        """Loads until cancelled. Raises what a read has raised that is not just the store's absence."""
         try:
             while True:
                 self.wake.clear()
+                if self._error is not None:
+                    raise self._error
                 self._launch()
                 await first_of(self.wake, self._clock, IDLE_S)
         finally:
@@ -61,28 +66,31 @@ class Loader:
 
     def _launch(self) -> None:
         now_ms = self._clock.latest_ms()
+        present_ms = now_ms - REMEMBER_MS
         self._starved = False
-        waiting: list[tuple[int, int, OwnedRange, Cursor]] = []
+        waiting: list[tuple[bool, int, int, OwnedRange, Cursor]] = []
         for owned in self._ranges.values():
             if owned.phase is Phase.ACTIVE:
-                owned.extend(now_ms + self._horizon_ms)
-                waiting += [(c.edge_ms, c.shard, owned, c) for c in owned.unread()]
-        waiting.sort(key=lambda item: item[:2])
-        resident_bytes = sum(owned.resident_bytes for owned in self._ranges.values())
-        for edge_ms, _, owned, cursor in waiting:
+                owned.buckets.extend(present_ms, now_ms + self._horizon_ms)
+                waiting += [(c.edge_ms < present_ms, c.edge_ms, c.shard, owned, c) for c in owned.buckets.unread()]
+        waiting.sort(key=lambda item: item[:3])
+        for _, edge_ms, _, owned, cursor in waiting:
             if len(self._reads) >= self._limits.reads_in_flight_max:
                 return
-            if self._room(owned, resident_bytes, urgent=edge_ms < now_ms + LOAD_FIRST_MS):
+            if self._room(owned, urgent=edge_ms < now_ms + LOAD_FIRST_MS):
                 self._begin(owned, cursor)
             else:
                 self._starved = True
 
-    def _room(self, owned: OwnedRange, resident_bytes: int, urgent: bool) -> bool:
+    def _room(self, owned: OwnedRange, urgent: bool) -> bool:
+        """What is urgent may take twice the budget; and a range that holds nothing may always read something."""
         rows_max, bytes_max = self._limits.heap_rows_max, self._limits.heap_bytes_max
         if urgent:
             rows_max, bytes_max = 2 * rows_max, 2 * bytes_max
-        rows = owned.resident_rows + owned.reading_rows + self._page_rows(owned)
-        return rows <= rows_max and resident_bytes < bytes_max
+        held = owned.resident_rows + owned.reading_rows
+        if urgent and not held:
+            return True
+        return held + self._page_rows(owned) <= rows_max and resident_bytes(self._ranges) < bytes_max
 
     def _page_rows(self, owned: OwnedRange) -> int:
         return min(self._limits.page_rows_max, max(1, self._limits.heap_rows_max // (2 * len(owned.shards))))
@@ -93,7 +101,13 @@ class Loader:
         owned.reading_rows += limit
         task = asyncio.create_task(self._read(owned, cursor, limit))
         self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._reads.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._error = task.exception()
+            self.wake.set()
 
     async def _read(self, owned: OwnedRange, cursor: Cursor, limit: int) -> None:
         until_ms = bucket_end_ms(cursor.bucket)
@@ -103,8 +117,7 @@ class Loader:
         except Unavailable as error:
             log.warning("loading waits for the store", range=owned.range_id, bucket=cursor.bucket, error=str(error))
             await self._clock.sleep(IDLE_S)
-            cursor.held.clear()  # the next read begins after they were stored, so it sees them
-            cursor.reading = False
+            owned.end_page(cursor)
         else:
             new = owned.absorb(cursor, page, until_ms)
             failpoints.reach("takeover.loaded")
@@ -114,3 +127,8 @@ class Loader:
             owned.end_read(read)
             owned.reading_rows -= limit
             self.wake.set()
+
+
+def resident_bytes(ranges: dict[int, OwnedRange]) -> int:
+    """What the loaded rows of all ranges take in memory, about."""
+    return sum(owned.resident_bytes for owned in ranges.values())

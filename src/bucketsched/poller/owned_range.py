@@ -12,22 +12,25 @@ row without its mark), and nobody can bring it back from memory: hints are trust
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from heapq import heappop, heappush
 
 from ..core import task_id as ids
 from ..core.due_heap import DueHeap
-from ..core.task import FactKind, Facts, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
+from ..core.task import FactKind, Facts, RowRef, StoredTask, TaskRow, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
 from .limits import REMEMBER_MS
+from .open_buckets import OpenBuckets
 
 QUEUED = 0
 MARKED = 16
 """Added to a FactKind once its mark is stored."""
 ROW_OVERHEAD_BYTES = 600
 """What a row takes in memory beside its payload, about."""
+HELD_HINTS_MAX = 10_000
+"""Hints of one range that wait for the end of a read; more are asked to come again."""
 
 
 class Phase(Enum):
@@ -61,30 +64,45 @@ def ref_due_ms(ref: bytes) -> int:
 class OwnedRange:
     """One range of this lane under one epoch."""
 
-    def __init__(self, lease: Lease, shards: Iterable[int], heap_rows_max: int) -> None:
+    def __init__(
+        self, lease: Lease, shards: Iterable[int], heap_rows_max: int, crowded: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`crowded`: True while the lane has no memory for rows that the store keeps anyway."""
         self.lease = lease
         self.range_id = lease.range_id
         self.epoch = lease.epoch
         self.shards = list(shards)
         self.phase = Phase.RECOVERING
         self.heap = DueHeap()
-        self.cursors: dict[tuple[int, int], Cursor] = {}
-        self.first_open_bucket = 0
-        self.next_bucket = 0
+        self.buckets = OpenBuckets(self.shards)
+        self.closing: int | None = None
+        """The bucket whose closing is under way: nothing is admitted to it any more."""
+        self.scanned_ms = 0
+        """When the last scan of the present began that succeeded."""
         self.remembered_from_ms = 0
         self.sequence = 0
         self.resident_rows = 0
         self.resident_bytes = 0
         self.reading_rows = 0
         self.queued: Counter[int] = Counter()
-        self._rows_max = heap_rows_max
+        self._rows_max, self._crowded = heap_rows_max, crowded
+        self._held = 0
         self._known: dict[bytes, int] = {}
-        self._undone: list[bytes] = []
+        self._undone: dict[int, list[bytes]] = {}
+        self._watchers: dict[bytes, list[Callable[[], None]]] = {}
         self._reads: set[int] = set()
         self._read_number = 0
         self._fading: deque[tuple[int, bytes]] = deque()
         self._remembered: list[tuple[bytes, int]] = []
-        self._low_due: dict[int, int] = {}
+
+    @property
+    def first_open_bucket(self) -> int:
+        """Every bucket before it is closed."""
+        return self.buckets.first
+
+    def is_open(self, bucket: int) -> bool:
+        """True if rows may be admitted to the bucket."""
+        return bucket >= self.buckets.first and bucket != self.closing
 
     # ---- reads
 
@@ -102,26 +120,13 @@ class OwnedRange:
 
     def open(self, first_open_bucket: int, low_due_ms: dict[int, int], now_ms: int) -> None:
         """Begins at what a checkpoint says; `now_ms` is late enough that nobody settled a row due after it unmarked."""
-        self.first_open_bucket = self.next_bucket = first_open_bucket
-        self.remembered_from_ms = now_ms
-        self._low_due = dict(low_due_ms)
-
-    def extend(self, until_ms: int) -> None:
-        """Opens cursors for every bucket that begins at or before `until_ms`."""
-        while bucket_start_ms(self.next_bucket) <= until_ms:
-            low = self._low_due.pop(self.next_bucket, 0)
-            for shard in self.shards:
-                self.cursors[self.next_bucket, shard] = Cursor.at(self.next_bucket, shard, low)
-            self.next_bucket += 1
-
-    def unread(self) -> Iterator[Cursor]:
-        """Cursors that have something left to read and are not being read."""
-        return (c for c in self.cursors.values() if not c.complete and not c.reading)
+        assert self.phase is Phase.RECOVERING, self.phase
+        self.buckets.begin_at(first_open_bucket, low_due_ms)
+        self.remembered_from_ms = self.scanned_ms = now_ms
 
     def covered(self, due_ms: int, shard: int) -> bool:
         """True if a row at this place has been read if it was stored, so that only its hint can bring it in."""
-        cursor = self.cursors.get((bucket_of(due_ms), shard))
-        return cursor is not None and due_ms <= cursor.edge_ms
+        return self.buckets.covered(due_ms, shard)
 
     def revisit(self, places: Iterable[RowRef]) -> None:
         """Rows at these places were missed, and are to be read. Where a read is in flight the next scan says it again.
@@ -132,20 +137,28 @@ class OwnedRange:
         for place in places:
             key = bucket_of(place.due_ms), ids.shard_in(place.task_id)
             earliest[key] = min(place.due_ms, earliest.get(key, place.due_ms))
-        for key, due_ms in earliest.items():
-            cursor = self.cursors.get(key)
-            if cursor is not None and not cursor.reading:
-                cursor.rewind(due_ms)
+        for (_, shard), due_ms in earliest.items():
+            self.buckets.rewind(due_ms, shard)
 
     def absorb(self, cursor: Cursor, page: Page, until_ms: int) -> int:
         """Takes a page in; how many rows were new."""
         new = sum(self.admit(task) for task in page.tasks)
         cursor.advance(page.tasks[-1].row if page.tasks else None, until_ms, page.complete)
-        held, cursor.held = cursor.held, []
-        cursor.reading = False
-        for row in held:
-            self.hint(row)
+        self.end_page(cursor)
         return new
+
+    def end_page(self, cursor: Cursor) -> None:
+        """The read of a page has ended, well or not: now it can be said what of the hints that came meanwhile.
+
+        They were answered, so each of them is known now, or will be read.
+        """
+        held, cursor.held = cursor.held, []
+        self._held -= len(held)
+        cursor.reading = False
+        self.buckets.finish(cursor.bucket)
+        for row in held:
+            if self.hint(row) is None:
+                self.buckets.rewind(row.due_ms, cursor.shard)
 
     def admit(self, task: StoredTask) -> bool:
         """Takes in a row that was read. True if it is now queued and was not known."""
@@ -162,7 +175,7 @@ class OwnedRange:
 
     def _queue(self, row: TaskRow) -> None:
         self._known[row.ref] = QUEUED
-        heappush(self._undone, row.ref)
+        heappush(self._undone.setdefault(row.bucket, []), row.ref)
         self.queued[row.bucket] += 1
         self.heap.push(row)
         self.resident_rows += 1
@@ -179,24 +192,29 @@ class OwnedRange:
             return HintAnswer.NOT_READY
         if row.ref in self._known:
             return HintAnswer.TAKEN
-        if row.bucket < self.first_open_bucket or row.due_ms < self.remembered_from_ms:
+        if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:
             return None
-        cursor = self.cursors.get((row.bucket, ids.shard_in(row.task_id)))
-        if cursor is None:
-            return HintAnswer.TAKEN  # beyond the loaded buckets: it will be read
-        if cursor.reading:
-            cursor.held.append(row)
-        elif cursor.partial and row.due_ms == cursor.edge_ms:
+        cursor = self.buckets.cursor(row.bucket, ids.shard_in(row.task_id))
+        if cursor is not None and cursor.reading:
+            return self._hold(row, cursor)
+        if cursor is not None and cursor.partial and row.due_ms == cursor.edge_ms:
             return None
-        elif row.due_ms <= cursor.edge_ms:
-            self._take_or_rewind(row, cursor)
+        if self.covered(row.due_ms, ids.shard_in(row.task_id)):
+            self._take_or_rewind(row)
+        return HintAnswer.TAKEN  # else it will be read
+
+    def _hold(self, row: TaskRow, cursor: Cursor) -> HintAnswer:
+        if self._held >= HELD_HINTS_MAX:
+            return HintAnswer.NOT_READY
+        self._held += 1
+        cursor.held.append(row)
         return HintAnswer.TAKEN
 
-    def _take_or_rewind(self, row: TaskRow, cursor: Cursor) -> None:
-        if 2 * self.resident_rows < 3 * self._rows_max:
+    def _take_or_rewind(self, row: TaskRow) -> None:
+        if 2 * self.resident_rows < 3 * self._rows_max and not self._crowded():
             self._queue(row)
-        else:
-            cursor.rewind(row.due_ms)  # memory is full: the store keeps it, and the loader comes back for it
+        else:  # memory is full: the store keeps it, and the loader comes back for it
+            self.buckets.rewind(row.due_ms, ids.shard_in(row.task_id))
 
     # ---- settling
 
@@ -211,6 +229,19 @@ class OwnedRange:
         if was == QUEUED:
             self.queued[bucket_of(ref_due_ms(ref))] -= 1
         self._known[ref] = kind
+        for watcher in self._watchers.pop(ref, ()):
+            watcher()
+
+    def watch(self, ref: bytes, settled: Callable[[], None]) -> None:
+        """Calls `settled` once a committed record says what became of this queued row."""
+        self._watchers.setdefault(ref, []).append(settled)
+
+    def unwatch(self, ref: bytes, settled: Callable[[], None]) -> None:
+        """Ends `watch`."""
+        if settled in (watchers := self._watchers.get(ref, [])):
+            watchers.remove(settled)
+        if not watchers:
+            self._watchers.pop(ref, None)
 
     def replayed(self, ref: bytes, kind: FactKind) -> None:
         """A predecessor's record says so, and its mark is stored."""
@@ -252,29 +283,33 @@ class OwnedRange:
 
     # ---- progress
 
-    def low_due_ms(self, now_ms: int) -> int:
-        """Everything due before it is journaled; it trails the present, so that late rows are found again."""
-        while self._undone and self._known.get(self._undone[0]) != QUEUED:
-            heappop(self._undone)
-        low = now_ms - REMEMBER_MS
-        if self._undone:
-            low = min(low, ref_due_ms(self._undone[0]))
-        edges = (c.edge_ms + 1 for c in self.cursors.values() if not c.complete)
-        return min(low, min(edges, default=low))
+    def _low_due_ms(self, bucket: int, limit_ms: int) -> int:
+        """Everything of the bucket due before it is journaled."""
+        read_ms = self.buckets.read_up_to_ms(bucket)
+        assert read_ms is not None
+        undone = self._undone.get(bucket, [])
+        while undone and self._known.get(undone[0]) != QUEUED:
+            heappop(undone)
+        if not undone:
+            self._undone.pop(bucket, None)
+        return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)
 
     def open_low_due(self, now_ms: int) -> dict[int, int]:
-        """`low_due_ms` per open bucket, as a checkpoint keeps it; a bucket that is not begun is left out."""
-        low = self.low_due_ms(now_ms)
-        buckets = range(self.first_open_bucket, self.next_bucket)
-        done = {b: min(low, bucket_end_ms(b)) for b in buckets if low > bucket_start_ms(b)}
-        return done | {b: due for b, due in self._low_due.items() if b not in done}
+        """Per open bucket the due time before which everything is journaled, as a checkpoint keeps it.
+
+        A bucket of which nothing is done is left out. It trails the present, and the last scan that succeeded, so that
+        rows whose hints were lost are found again by whoever takes the range.
+        """
+        limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS
+        lows = {bucket: self._low_due_ms(bucket, limit_ms) for bucket in self.buckets.all_begun()}
+        done = {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
+        return self.buckets.not_begun() | done
 
     def close(self, bucket: int) -> None:
         """The bucket's closing is committed."""
         assert bucket == self.first_open_bucket, (bucket, self.first_open_bucket)
         assert not self.queued[bucket], bucket
         del self.queued[bucket]
-        for shard in self.shards:
-            self.cursors.pop((bucket, shard), None)
-        self.first_open_bucket += 1
-        self.next_bucket = max(self.next_bucket, self.first_open_bucket)
+        self._undone.pop(bucket, None)
+        self.closing = None
+        self.buckets.close_first()

@@ -46,19 +46,24 @@ class Rescanner:
                 found()
 
     async def _scan(self, owned: OwnedRange, gate: asyncio.Semaphore) -> int:
-        now_ms = self._clock.now_ms()
-        from_ms, until_ms = now_ms - REMEMBER_MS, now_ms + RESCAN_AHEAD_MS
-        new = 0
+        """Begins where the last scan that succeeded left off, so that none is missed while the store is away."""
         async with gate:
-            for bucket in range(max(bucket_of(from_ms), owned.first_open_bucket), bucket_of(until_ms - 1) + 1):
-                new += await admit_pending(owned, self._store, bucket, from_ms, until_ms)
-        return new
+            now_ms = self._clock.now_ms()
+            from_ms, until_ms = min(now_ms, owned.scanned_ms) - REMEMBER_MS, now_ms + RESCAN_AHEAD_MS
+            new = 0
+            try:
+                for bucket in range(max(bucket_of(from_ms), owned.first_open_bucket), bucket_of(until_ms - 1) + 1):
+                    new += await admit_pending(owned, self._store, bucket, from_ms, until_ms)
+                owned.scanned_ms = now_ms
+            except Unavailable as error:
+                log.warning("rescan waits for the store", range=owned.range_id, error=str(error))
+            return new
 
 
 async def admit_pending(owned: OwnedRange, store: TaskStore, bucket: int, from_ms: int, until_ms: int) -> int:
     """Takes in what a bucket holds unsettled in this window and nobody told of; how many rows that are.
 
-    What lies behind a cursor's edge is left to the loader. Where the store can't be reached nothing is taken in.
+    What lies behind a cursor's edge is left to the loader. Raises Unavailable.
     """
     read = owned.begin_read()
     try:
@@ -69,9 +74,6 @@ async def admit_pending(owned: OwnedRange, store: TaskStore, bucket: int, from_m
             owned.revisit(missing)
             return len(missing)
         return sum([await _fetch(owned, store, place) for place in missing])
-    except Unavailable as error:
-        log.warning("rescan waits for the store", range=owned.range_id, error=str(error))
-        return 0
     finally:
         owned.end_read(read)
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from ..core import failpoints
+from ..core import task_id as ids
 from ..core.checkpoint import NO_OFFSET, Checkpoint, record_hash
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, Section, decode
-from ..core.task import FactKind, Mark, RowRef, TaskRow
+from ..core.task import FactKind, Mark, RowRef, TaskRow, bucket_of
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
@@ -92,6 +93,7 @@ class Takeover:
         if checkpoint is None:
             raise JournalMismatch(f"range {owned.range_id} has no checkpoint: run `bucketsched admin migrate`")
         failpoints.reach("takeover.checkpoint-read")
+        await self._check_epoch(owned, checkpoint)
         for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
@@ -112,13 +114,22 @@ class Takeover:
             owned.replayed(ref, kind)
         owned.phase = Phase.ACTIVE
 
-    def _next_checkpoint(self, owned: OwnedRange, old: Checkpoint, replay: Replay) -> Checkpoint:
-        if old.epoch > owned.epoch:
+    async def _check_epoch(self, owned: OwnedRange, old: Checkpoint) -> None:
+        """A lease service that was restored from an old copy gives epochs a second time: then there is a checkpoint of
+        this epoch, or a later one, that is not ours. Its writer is fenced, and the range taken under the next epoch."""
+        ours = old.epoch == owned.epoch and owned.sequence > 0
+        if old.epoch >= owned.epoch and not ours:
+            await self._fence(old.lane)
             raise OwnershipLost(f"range {owned.range_id} has a checkpoint of epoch {old.epoch}, ours is {owned.epoch}")
+
+    def _next_checkpoint(self, owned: OwnedRange, old: Checkpoint, replay: Replay) -> Checkpoint:
         offset, value_hash = self._last()
         owned.sequence += 1  # also for a second try: two checkpoints of one order could be mixed
         first = max(old.first_open_bucket, replay.first_open_bucket)
         low = {bucket: due for bucket, due in old.low_due_ms.items() if bucket >= first}
+        for ref, new_due_ms in replay.moved:  # a moved row may be due before what was done of its new bucket
+            if ref_of_successor(ref, new_due_ms) not in replay.settled and bucket_of(new_due_ms) in low:
+                low[bucket_of(new_due_ms)] = min(low[bucket_of(new_due_ms)], new_due_ms)
         return Checkpoint(
             owned.epoch, owned.sequence, self._journal.name, self._journal.lane, offset, value_hash, first, low
         )
@@ -185,8 +196,15 @@ class Takeover:
         for packed, new_due_ms in replay.moved:
             ref = RowRef.unpack(packed)
             stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
-            if stored is not None:
-                rows.append(
-                    TaskRow(new_due_ms, ref.namespace_id, ref.task_id, stored.row.body, ref.generation + 1, ref.attempt)
-                )
+            if stored is None:
+                log.critical("a moved task's home row has expired: it can't be dispatched", task=ids.text(ref.task_id))
+                continue
+            body, generation = stored.row.body, ref.generation + 1
+            rows.append(TaskRow(new_due_ms, ref.namespace_id, ref.task_id, body, generation, ref.attempt))
         return rows
+
+
+def ref_of_successor(packed: bytes, new_due_ms: int) -> bytes:
+    """The reference of the row that a move makes."""
+    ref = RowRef.unpack(packed)
+    return RowRef(new_due_ms, ref.namespace_id, ref.task_id, ref.generation + 1, ref.attempt).pack()
