@@ -80,10 +80,9 @@ class Changes:
                 owned.admit(stored)
                 self._dispatcher.wake.set()
                 return await self._settled(owned, stored.row.ref)
-            await self._move(owned, stored)
+            return await self._move(owned, stored)
         finally:
             owned.end_read(read)
-        return HintAnswer.TAKEN
 
     async def _settled(self, owned: OwnedRange, ref: bytes) -> HintAnswer:
         """Waits for the record; NOT_READY where it does not come in time (the row stays queued all the same)."""
@@ -95,14 +94,22 @@ class Changes:
             owned.unwatch(ref, settled.set)
         return HintAnswer.TAKEN if settled.is_set() else HintAnswer.NOT_READY
 
-    async def _move(self, owned: OwnedRange, stored: StoredTask) -> None:
+    async def _move(self, owned: OwnedRange, stored: StoredTask) -> HintAnswer:
         """To now, one generation up: journal, then the new row, then the home row's pointer, then the answer."""
         row = stored.row
         now_ms = self._clock.now_ms()
         successor = TaskRow(now_ms, row.namespace_id, row.task_id, row.body, row.generation + 1, row.attempt)
-        _, offset = await self._journal(Mutation(owned, row.ref, FactKind.MOVED, _future(), successor))
+        change = Mutation(owned, row.ref, FactKind.MOVED, _future(), successor)
+        self._dispatcher.submit(change)
+        answered = asyncio.Event()
+        change.done.add_done_callback(lambda _: answered.set())
+        await first_of(answered, self._clock, ADMISSION_S_MAX)
+        if not answered.is_set():
+            return HintAnswer.NOT_READY
+        _, offset = change.done.result()
         if offset >= 0:
             await self._marker.reached(offset)
+        return HintAnswer.TAKEN
 
     async def _journal(self, change: Mutation) -> tuple[FactKind, int]:
         self._dispatcher.submit(change)
