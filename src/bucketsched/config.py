@@ -29,6 +29,9 @@ Role = Literal["api", "poller", "coordinator", "deliver"]
 ROLES: tuple[Role, ...] = ("api", "poller", "coordinator", "deliver")
 MESSAGE_OVERHEAD_BYTES = 4_096
 """What a message has beside payload and metadata, at most."""
+RECORD_BYTES_PER_TASK = 64
+RECORD_OVERHEAD_BYTES = 192 * 1024
+"""Headings of 1,024 ranges, and the reasons of 500 tasks that can't be sent."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,47}$")]
 
 
@@ -185,7 +188,7 @@ class PollerSettings(Section):
     reads_in_flight_max: int = Field(8, ge=1, le=256)
     mark_interval_ms: int = Field(1_000, ge=10, le=5_000)
     checkpoint_interval_ms: int = Field(5_000, ge=100, le=60_000)
-    rescan_interval_ms: int = Field(5_000, ge=100, le=60_000)
+    rescan_interval_ms: int = Field(5_000, ge=100, le=8_000)
     ageing_ms: int = Field(30_000, ge=0, le=3_600_000)
     """A task this much later than one of the next higher priority goes before it."""
 
@@ -256,14 +259,16 @@ def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None
 
 
 def _check_that_tasks_fit(settings: Settings) -> None:
-    """What is accepted must not turn out to be too large when it is due."""
-    limits = settings.limits
+    """What is accepted must not turn out to be too large when it is due, nor a full transaction's journal record."""
+    limits, tasks_max = settings.limits, settings.poller.transaction_tasks_max
     task = limits.payload_bytes_max + limits.metadata_bytes_max + MESSAGE_OVERHEAD_BYTES
-    if task > settings.kafka.message_bytes_max:
-        raise ConfigError(
-            f"setting kafka.message_bytes_max must be at least {task}: limits.payload_bytes_max + "
-            f"limits.metadata_bytes_max + {MESSAGE_OVERHEAD_BYTES}, or accepted tasks could not be sent"
-        )
+    record = 2 * tasks_max * RECORD_BYTES_PER_TASK + RECORD_OVERHEAD_BYTES
+    for size, of in (
+        (task, f"limits.payload_bytes_max + limits.metadata_bytes_max + {MESSAGE_OVERHEAD_BYTES}"),
+        (record, f"the journal's record of poller.transaction_tasks_max = {tasks_max} tasks and as many changes"),
+    ):
+        if size > settings.kafka.message_bytes_max:
+            raise ConfigError(f"setting kafka.message_bytes_max must be at least {size}: {of}, or it can't be sent")
 
 
 def redacted(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from kafka_world import DEADLINE_S, KafkaWorld, message, records
 from tools.stack import Addresses
 
 from bucketsched import config
-from bucketsched.adapters.kafka import connection
+from bucketsched.adapters.kafka import connection, routes
 from bucketsched.adapters.kafka.journal import COMMIT_S_MAX, KafkaJournal
 from bucketsched.adapters.kafka.reader import RETRY_S_MAX
 from bucketsched.adapters.kafka.stream import INIT_S_MAX
@@ -104,14 +104,21 @@ async def test_a_refused_batch_leaves_its_partition_usable(world: KafkaWorld, jo
     assert await records(journal, 0) == [b"0", b"1", b"2"]
 
 
-async def test_an_unknown_topic_is_refused_soon_and_not_created(world: KafkaWorld, journal: KafkaJournal) -> None:
+async def test_an_unknown_topic_is_sick_for_a_while_then_its_messages_are_given_up_and_it_is_not_created(
+    world: KafkaWorld, journal: KafkaJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain, unknown = await world.made(), world.queue()
+    batch = [message(plain, b"a"), message(unknown, b"b")]
     for _ in range(2):
         began = time.monotonic()
         with pytest.raises(CommitRefused) as refused:
-            await journal.commit([message(plain, b"a"), message(unknown, b"b")], b"must not be seen")
-        assert set(refused.value.culprits) == {1}
+            await journal.commit(batch, b"must not be seen")
+        assert (refused.value.culprits, refused.value.sick_topics) == ({}, {unknown.topic})
         assert time.monotonic() - began < UNKNOWN_WAIT_S + SLACK_S
+    monkeypatch.setattr(routes, "MISSING_S_MAX", 0)
+    with pytest.raises(CommitRefused) as refused:
+        await journal.commit(batch, b"must not be seen")
+    assert set(refused.value.culprits) == {1}
     assert unknown.topic not in await world.topic_names()
     assert await records(journal, 0) == []
 

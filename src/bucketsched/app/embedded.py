@@ -21,7 +21,7 @@ from ..adapters.system_clock import SystemClock
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
 from ..config import LogSettings, NodeSettings
-from ..core.errors import Unavailable
+from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
 from ..delivery.hub import WorkerHub
 from ..poller.limits import LaneLimits
@@ -100,6 +100,8 @@ class Embedded:
         self._address = await self._server.start()
         while not (self._poller.lane and len(self._poller.lane.active()) == self._constants.ranges):
             await self._clock.sleep(0.005)
+            if self._poller.lane and self._poller.lane.alarmed():
+                raise ConfigError(f"data directory {self._data_dir}: its journal does not match its checkpoint")
             for task in self._working:
                 if task.done():
                     task.result()

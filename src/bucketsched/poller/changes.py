@@ -102,7 +102,12 @@ class Changes:
         change = Mutation(owned, row.ref, FactKind.MOVED, _future(), successor)
         self._dispatcher.submit(change)
         answered = asyncio.Event()
-        change.done.add_done_callback(lambda _: answered.set())
+
+        def note(done: asyncio.Future[tuple[FactKind, int]]) -> None:
+            done.exception()  # whoever stops waiting must not leave it unseen
+            answered.set()
+
+        change.done.add_done_callback(note)
         await first_of(answered, self._clock, ADMISSION_S_MAX)
         if not answered.is_set():
             return HintAnswer.NOT_READY

@@ -28,7 +28,7 @@ from ..core.errors import (
     RequestError,
     Unavailable,
 )
-from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms
+from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms, bucket_start_ms
 from ..core.validation import Limits, NewTask, Placement, check_name, validate
 from ..ports import CancelResult, Clock, HintAnswer, Owners, TaskStore
 from .directory import Directory
@@ -37,7 +37,7 @@ from .hints import HintBatch, Hints
 HINT_WAIT_S = 0.05
 """How long a create waits for its hints where it need not."""
 HINT_MARGIN_MS = 5_000
-"""An owner's loading edge is not exactly this process's now + horizon."""
+"""An owner loads whole buckets that begin before its now + horizon, which is not exactly this process's."""
 UNANSWERED_UNTIL_MS = 20_000
 """A task may be acknowledged without its hint's answer before due + this: the rescan still covers it (30 s)."""
 ADMIT_AFTER_MS = 60_000
@@ -198,7 +198,7 @@ class TaskService:
         """Hints and admissions as they are needed; the refs of the rows that must not be acknowledged."""
         now_ms = self._clock.latest_ms()
         loaded_ms = now_ms + self._constants.horizon_ms + HINT_MARGIN_MS
-        near = [row for row in rows if row.due_ms <= loaded_ms and not self._over(row, now_ms)]
+        near = [row for row in rows if bucket_start_ms(row.bucket) <= loaded_ms and not self._over(row, now_ms)]
         unsure: set[bytes] = set()
         if near:
             unsure = await self._hint(near, deadline)

@@ -15,10 +15,13 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
+import structlog
+
 from ...config import CassandraSettings, split_address
 from ...core.errors import BucketschedError, ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from .group_commit import Refused, Write
 
+log = structlog.get_logger(__name__)
 PROTOCOL_VERSION = 5
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_INTERVAL_S = 0.5
@@ -136,9 +139,14 @@ class CassandraSession:
             future = self._session.execute_async(statement)
         except Exception as error:
             self._answers.post(done, None, error)
-        else:
-            post = self._answers.post
-            future.add_callbacks(lambda rows: post(done, rows, None), lambda error: post(done, None, error))
+            return
+        post = self._answers.post
+
+        def finish(rows: Any, error: Exception | None) -> None:
+            _let_go(future)
+            done(rows, error)
+
+        future.add_callbacks(lambda rows: post(finish, rows, None), lambda error: post(finish, None, error))
 
     # ------------------------------------------------------------ topology
 
@@ -179,7 +187,10 @@ class _Answers:
         with self._lock:
             items, self._items = self._items, []
         for done, value, error in items:
-            done(value, error)
+            try:
+                done(value, error)
+            except Exception:
+                log.exception("a callback failed; those behind it go on")
 
 
 class _Read:
@@ -201,19 +212,36 @@ class _Read:
             self._future.add_callbacks(lambda rows: post(arrived, rows, None), lambda error: post(arrived, None, error))
 
     def _arrived(self, rows: list[Row], error: Exception | None) -> None:
+        if error is None and not self._result.done():
+            self._rows += rows
+            rows.clear()  # the driver's future and its timer hold on to this list for seconds
+            if self._future.has_more_pages:
+                try:
+                    self._future.start_fetching_next_page()
+                    return
+                except Exception as failure:
+                    error = failure
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._future is not None:
+            _let_go(self._future)
+            self._future = None
         if self._result.done():
             return
-        if error is not None:
-            self._result.set_exception(_read_error(error))
-            return
-        self._rows = self._rows + rows if self._rows else rows
-        if not self._future.has_more_pages:
+        if error is None:
             self._result.set_result(self._rows)
-            return
-        try:
-            self._future.start_fetching_next_page()
-        except Exception as failure:
-            self._result.set_exception(_read_error(failure))
+        else:
+            self._result.set_exception(_read_error(error))
+
+
+def _let_go(future: Any) -> None:
+    """Takes a finished future of the driver out of its cycles, which are looked for seldom: it holds all that was sent.
+
+    It refers to callbacks and timer, and they to it.
+    """
+    future.clear_callbacks()
+    future._timer = None
 
 
 def _settle(result: asyncio.Future[list[Row] | None], rows: Any, error: Exception | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from ...ports import CommitRefused
 from .batches import Place, size_of
 from .topic_map import Topic, TopicMap
 
+MISSING_S_MAX = 60.0
+"""How long a topic must have been missing, or closed to us, before its messages are given up: a broker's view may be
+stale, and what is given up is not sent any more."""
+
 
 class Routes:
     """Unkeyed messages of one topic share one partition per transaction: fewer partitions are cheaper to commit."""
@@ -21,6 +26,7 @@ class Routes:
         self._topics = topics
         self._message_bytes_max = message_bytes_max
         self._turns: dict[str, int] = {}
+        self._missing_since: dict[str, float] = {}
 
     async def place(self, messages: Sequence[Message]) -> dict[Place, list[int]]:
         """Indices of the messages per partition, in order.
@@ -30,10 +36,10 @@ class Routes:
         """
         names = {message.topic for message in messages}
         await self._topics.know(names - {""})
-        culprits = self._culprits(messages, names)
+        culprits = self._culprits(messages, self._lost(names))
         if culprits:
             raise CommitRefused(f"{len(culprits)} messages can't be sent", culprits)
-        if held := [name for name in names if not self._topic(name).usable]:
+        if held := [name for name in names if name and not self._topic(name).usable]:
             raise CommitRefused(f"no partition of {', '.join(sorted(held)[:3])} can be written to", sick_topics=held)
         return self._placed(messages, {name: self._next_partition(self._topic(name)) for name in names})
 
@@ -42,14 +48,19 @@ class Routes:
         assert topic is not None, name
         return topic
 
-    def _culprits(self, messages: Sequence[Message], names: set[str]) -> dict[int, str]:
-        lost = {
-            name: f"topic {name!r}: {topic.problem.name}"
-            for name in names - {""}
-            if (topic := self._topic(name)).missing
-        }
-        if "" in names:
-            lost[""] = "the queue has no topic"
+    def _lost(self, names: set[str]) -> dict[str, str]:
+        """The topics that nothing can be sent to any more, and why."""
+        now = asyncio.get_running_loop().time()
+        lost = {"": "the queue has no topic"} if "" in names else {}
+        for name in names - {""}:
+            topic = self._topic(name)
+            if not topic.missing:
+                self._missing_since.pop(name, None)
+            elif now - self._missing_since.setdefault(name, now) >= MISSING_S_MAX:
+                lost[name] = f"topic {name!r}: {topic.problem.name}"
+        return lost
+
+    def _culprits(self, messages: Sequence[Message], lost: dict[str, str]) -> dict[int, str]:
         bytes_max = self._message_bytes_max
         culprits = {}
         for index, message in enumerate(messages):

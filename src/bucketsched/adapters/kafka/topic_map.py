@@ -15,7 +15,7 @@ from .connection import Connection
 
 AGE_S_MAX = 60.0
 """Leaders and partition counts older than this are asked for again."""
-UNKNOWN_WAIT_S = 1.0
+UNKNOWN_WAIT_S = 0.2
 """How long a topic that brokers don't know is waited for: a new topic reaches all brokers within this."""
 UNKNOWN_AGE_S = 5.0
 """How long a topic counts as unknown before brokers are asked again."""

@@ -27,6 +27,7 @@ CREATE_S_MAX = 15.0
 """How long making topics and waiting for their leaders may take."""
 CREATE_TIMEOUT_MS = 2_000
 DIGEST_BYTES = 4
+BATCH_OVERHEAD_BYTES = 1_024
 JOURNAL_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """The journal is trimmed by checkpoints only, never by age or size."""
 
@@ -77,7 +78,10 @@ class KafkaTopics:
     async def ensure_journal(self) -> None:
         """Creates the journal's topic, or adds partitions to it. Raises ConfigError, Unavailable."""
         name, lanes = self._constants.journal_name, self._constants.lanes
-        config = JOURNAL_CONFIG | {"min.insync.replicas": str(self._settings.min_insync_replicas)}
+        config = JOURNAL_CONFIG | {
+            "min.insync.replicas": str(self._settings.min_insync_replicas),
+            "max.message.bytes": str(self._batch_bytes_max()),
+        }
         try:
             async with asyncio.timeout(CREATE_S_MAX):
                 await self._create(name, lanes, self._settings.replication, config)
@@ -109,7 +113,12 @@ class KafkaTopics:
         return f"bucketsched-{self._constants.cluster_id.hex[:8]}-{queue.namespace}-{queue.name}-{digest}"
 
     def _durability(self, queue: Queue) -> dict[str, str]:
-        return {"min.insync.replicas": str(min(self._settings.min_insync_replicas, queue.replication))}
+        replicas = min(self._settings.min_insync_replicas, queue.replication)
+        return {"min.insync.replicas": str(replicas), "max.message.bytes": str(self._batch_bytes_max())}
+
+    def _batch_bytes_max(self) -> int:
+        """What the largest message takes as a batch of its own."""
+        return self._settings.message_bytes_max + BATCH_OVERHEAD_BYTES
 
     async def _create(self, name: str, partitions: int, replication: int, config: dict[str, str]) -> None:
         """Returns also where it exists already."""

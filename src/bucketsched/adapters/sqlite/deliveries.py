@@ -81,6 +81,10 @@ class SqliteSubscription:
 
     async def close(self) -> None:
         """See ports.Subscription."""
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """See outbox.Waker."""
         if not self._closed:
             self._closed = True
             self._outbox.detach(self._place)

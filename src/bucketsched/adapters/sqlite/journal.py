@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from ...core import failpoints
-from ...core.errors import NotWritten, OwnershipLost
+from ...core.errors import NotWritten, OutcomeUnknown, OwnershipLost
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 from .database import Database, as_unavailable
@@ -87,6 +87,9 @@ class SqliteJournal:
             offset, _ = await self._database.write(commit, rows=len(rows) + 1, urgent=True, on_commit=publish)
         except NotWritten as error:
             raise CommitRefused(str(error)) from error
+        except OutcomeUnknown:
+            self._outbox.interrupt()  # if it was committed, nobody was told of its messages
+            raise
         return offset
 
     def _append(self, connection: sqlite3.Connection, producer: int, record: bytes) -> int:

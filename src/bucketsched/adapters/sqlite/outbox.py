@@ -94,6 +94,10 @@ class Waker(Protocol):
         """There is something new."""
         ...
 
+    def interrupt(self) -> None:
+        """It may have missed something: it ends, and another one begins at what is stored."""
+        ...
+
 
 class Outbox:
     """What the journals and subscriptions of one database share."""
@@ -125,6 +129,11 @@ class Outbox:
                 wakened[place] = subscriber
         for subscriber in wakened.values():
             subscriber.wake()
+
+    def interrupt(self) -> None:
+        """Ends every subscription: what was committed is not known any more."""
+        for subscriber in list(self._subscribers.values()):
+            subscriber.interrupt()
 
     def attach(self, place: Place, subscriber: Waker) -> None:
         """From now on the queue's messages go to this subscriber. Raises Unavailable where there is one already."""

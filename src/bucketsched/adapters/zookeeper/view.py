@@ -108,10 +108,16 @@ class ClusterView:
                 break
             except Unavailable as error:
                 log.debug("the view of the cluster stands still", error=str(error))
-                self._stale |= stale
-                self._spoilt.set()
-                await asyncio.sleep(RETRY_DELAY_S)
+                await self._again(stale)
+            except Exception:
+                log.exception("the view of the cluster could not be read")
+                await self._again(stale)
         self._changed()
+
+    async def _again(self, stale: set[Key]) -> None:
+        self._stale |= stale
+        self._spoilt.set()
+        await asyncio.sleep(RETRY_DELAY_S)
 
     def _spoil(self, key: Key) -> None:
         self._stale.add(key)
