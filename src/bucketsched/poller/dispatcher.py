@@ -27,7 +27,7 @@ from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 PROMOTED_MAX = 4_000
-"""Rows moved from the heaps to the ready queue in one turn: of many that are due, the first must not wait for the last."""
+"""Rows moved from the heaps to the ready queue in one turn: of many, the first must not wait for the last."""
 IDLE_S_MAX = 5.0
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 
