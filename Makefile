@@ -44,11 +44,11 @@ protos: install
 	@$(BIN)/python tools/generate_settings.py --check
 
 unit: install
-	@$(BIN)/python -m pytest tests -q -m "not stack"
+	@$(BIN)/python -m pytest tests -q -n 2 -m "not stack and not integration"
 
 test: check ## check, then the tests against real servers; leaves nothing running
 	@$(BIN)/python -m tools.stack jars
-	@$(BIN)/python -m pytest tests -q -m stack
+	@$(BIN)/python -m pytest tests -q -m "stack or integration"
 
 python-found:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

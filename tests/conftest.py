@@ -12,6 +12,14 @@ import pytest
 from tools.stack import Addresses, Stack, own_stack, running
 
 Say = Callable[[str], None]
+SLOW_FOLDERS = ("integration", "acceptance")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what `make check` leaves out."""
+    for item in items:
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest.fixture(scope="session")

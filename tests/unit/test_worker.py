@@ -19,7 +19,9 @@ from worker_server import WorkerServer
 from bucketsched import Client, Task, Worker
 from bucketsched.client import worker as worker_module
 from bucketsched.client.worker import default_retry_delay
+from bucketsched.client.worker_link import REASON_LENGTH_MAX, WorkerLink
 from bucketsched.errors import FailedPrecondition, InvalidArgument, NotFound
+from bucketsched.stubs.v1 import worker_pb2
 
 
 @pytest.fixture
@@ -116,13 +118,20 @@ async def test_a_failed_attempt_comes_again_after_its_delay(
     async def handle(task: Task) -> None:
         tries.append(task.offer_count)
         if task.offer_count < 3:
-            raise RuntimeError("not yet \ud800")
+            raise RuntimeError("not yet")
 
     async with running(worker):
         world.dispatch()
         await until(lambda: world.undelivered == 0)
     assert (tries, counts) == ([1, 2, 3], [1, 2])
     assert caplog.text.count("the handler failed") == 2
+
+
+async def test_a_reason_that_is_no_utf_8_is_sent_all_the_same() -> None:
+    link = WorkerLink("127.0.0.1:1", worker_pb2.WorkerHello(), lambda *_: None, lambda: None)
+    link.nack(1, "not yet \ud800" + "x" * 10_000, 0)
+    assert link._nacks[0].reason.startswith("not yet ?x")
+    assert len(link._nacks[0].reason) == REASON_LENGTH_MAX
 
 
 async def test_a_type_without_a_handler_waits_for_a_worker_that_has_one(
