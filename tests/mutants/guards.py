@@ -7,6 +7,7 @@ from dataclasses import dataclass
 LANE = "tests/unit/test_lane.py"
 SEQUENCES = "tests/unit/test_lane_guards.py"
 RANGE = "tests/unit/test_owned_range.py"
+LATE = "tests/unit/test_lane_late.py"
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,16 @@ GUARDS = [
         "claimed-rows-stay-out",
         "a row is not dispatched by the transaction that cancels it",
         "poller/dispatcher.py",
-        """            if row.ref in claimed:
+        """            elif row.ref in claimed:
                 batch.withheld.append((row, owned))
-            elif""",
-        """            if""",
+            elif owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            else:
+                size""",
+        """            elif owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            else:
+                size""",
         (SEQUENCES, "tests/unit/test_dispatcher.py"),
     ),
     Guard(
@@ -178,8 +185,8 @@ GUARDS = [
         "release-after-marks",
         "a range is released when what it did is stored",
         "poller/lane.py",
-        "                await self._marker.reached(offset)\n",
-        "",
+        "        if not stored.is_set():\n",
+        "        if False:\n",
         (SEQUENCES,),
     ),
     Guard(
@@ -195,8 +202,8 @@ GUARDS = [
         "forget-only-when-marked",
         "an id is kept until its fact is stored",
         "poller/owned_range.py",
-        "        self._known[ref] = kind\n\n    def replayed",
-        "        self._known[ref] = kind\n        self.marked(ref)\n\n    def replayed",
+        "        self._known[ref] = kind\n        for watcher",
+        "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
         (RANGE,),
     ),
     Guard(
@@ -229,26 +236,26 @@ GUARDS = [
         "hints-of-forgotten-times",
         "a hint is believed only if its row can't have been forgotten",
         "poller/owned_range.py",
-        "row.bucket < self.first_open_bucket or row.due_ms < self.remembered_from_ms",
-        "row.bucket < self.first_open_bucket",
+        "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
+        "if not self.is_open(row.bucket):",
         (RANGE, LANE),
     ),
     Guard(
         "hints-wait-for-reads",
         "a hint during a read is decided after it",
         "poller/owned_range.py",
-        """        if cursor.reading:
-            cursor.held.append(row)
-        elif""",
-        """        if""",
+        """        if cursor is not None and cursor.reading:
+            return self._hold(row, cursor)
+""",
+        "",
         (RANGE,),
     ),
     Guard(
         "partial-edge",
         "at the edge of a partial page facts may be unread",
         "poller/owned_range.py",
-        "elif cursor.partial and row.due_ms == cursor.edge_ms:",
-        "elif False:",
+        "if cursor is not None and cursor.partial and row.due_ms == cursor.edge_ms:",
+        "if False:",
         (RANGE,),
     ),
     Guard(
@@ -265,17 +272,15 @@ GUARDS = [
         "low-due-stops-at-queued-rows",
         "what is not journaled is loaded again by a taker",
         "poller/owned_range.py",
-        """        if self._undone:
-            low = min(low, ref_due_ms(self._undone[0]))
-""",
-        "",
+        "return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)",
+        "return min(read_ms, limit_ms)",
         (RANGE,),
     ),
     Guard(
         "bounded-hints",
         "hints beyond the budget are left to the loader",
         "poller/owned_range.py",
-        "if 2 * self.resident_rows < 3 * self._rows_max:",
+        "if 2 * self.resident_rows < 3 * self._rows_max and not self._crowded():",
         "if True:",
         (RANGE, LANE),
     ),
@@ -283,7 +288,7 @@ GUARDS = [
         "bounded-loading",
         "the loader stays within the budget",
         "poller/loader.py",
-        "return rows <= rows_max and resident_bytes < bytes_max",
+        "return held + self._page_rows(owned) <= rows_max and resident_bytes(self._ranges) < bytes_max",
         "return True",
         (LANE,),
     ),
@@ -308,9 +313,99 @@ GUARDS = [
         "late-rows-move",
         "into a closed bucket nothing is admitted any more",
         "poller/changes.py",
-        "            if row.bucket >= owned.first_open_bucket:\n",
+        "            if owned.is_open(row.bucket):\n",
         "            if True:\n",
         (LANE,),
+    ),
+    Guard(
+        "closing-bars-admission",
+        "nothing is admitted to a bucket whose closing is under way",
+        "poller/owned_range.py",
+        "return bucket >= self.buckets.first and bucket != self.closing",
+        "return bucket >= self.buckets.first",
+        (LATE,),
+    ),
+    Guard(
+        "late-rows-are-answered-by-the-journal",
+        "a former owner's memory can't answer for a row whose bucket its heir has closed",
+        "poller/changes.py",
+        "return await self._settled(owned, stored.row.ref)",
+        "return HintAnswer.TAKEN",
+        (LATE,),
+    ),
+    Guard(
+        "phase-is-checked-after-the-read",
+        "a range that was given up meanwhile does not answer",
+        "poller/changes.py",
+        """            if owned.phase is not Phase.ACTIVE:
+                return HintAnswer.NOT_READY
+""",
+        "",
+        (LATE,),
+    ),
+    Guard(
+        "successors-are-queued-at-the-commit",
+        "a moved row is dispatched also if whoever asked for it has gone",
+        "poller/dispatcher.py",
+        "                change.owned.admit(StoredTask(change.successor))\n",
+        "                pass\n",
+        (LATE,),
+    ),
+    Guard(
+        "moved-rows-lower-what-is-done",
+        "a taker finds a moved row although its bucket was read past it",
+        "poller/takeover.py",
+        "low[bucket_of(new_due_ms)] = min(low[bucket_of(new_due_ms)], new_due_ms)",
+        "pass",
+        (LATE,),
+    ),
+    Guard(
+        "a-scan-catches-up",
+        "after an outage of the store the scan begins where it left off",
+        "poller/rescanner.py",
+        "from_ms, until_ms = min(now_ms, owned.scanned_ms) - REMEMBER_MS,",
+        "from_ms, until_ms = now_ms - REMEMBER_MS,",
+        (LATE,),
+    ),
+    Guard(
+        "what-no-scan-saw-is-not-done",
+        "a taker looks where no scan has succeeded",
+        "poller/owned_range.py",
+        "limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS",
+        "limit_ms = now_ms - REMEMBER_MS",
+        (RANGE, LATE),
+    ),
+    Guard(
+        "held-hints-survive-a-read",
+        "a hint that was taken during a read is known afterwards, or its place is read again",
+        "poller/owned_range.py",
+        "                self.buckets.rewind(row.due_ms, cursor.shard)\n\n    def admit",
+        "                pass\n\n    def admit",
+        (RANGE,),
+    ),
+    Guard(
+        "epochs-are-not-given-twice",
+        "a checkpoint of one's own epoch that is somebody else's is not gone past",
+        "poller/takeover.py",
+        "        if old.epoch >= owned.epoch and not ours:\n",
+        "        if False:\n",
+        (LATE,),
+    ),
+    Guard(
+        "hand-over-needs-the-store",
+        "a range that can't be handed over goes on being served",
+        "poller/lane.py",
+        "            if owned.phase is Phase.STOPPING:\n",
+        "            if False:\n",
+        (LATE,),
+    ),
+    Guard(
+        "the-present-before-the-backlog",
+        "a day's backlog does not hold up what is due now",
+        "poller/open_buckets.py",
+        "        for bucket in range(present, bucket_of(until_ms) + 1):\n            self._begin(bucket)\n",
+        "",
+        (RANGE, LATE),
     ),
     Guard(
         "cancel-by-the-journal",
