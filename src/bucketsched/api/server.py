@@ -19,10 +19,14 @@ MESSAGE_BYTES_MAX = 72 * 1024 * 1024
 """A batch of 1,000 tasks of 64 KiB, and what surrounds them. Larger messages are answered RESOURCE_EXHAUSTED."""
 RPCS_MAX = 10_000
 """RPCs under way; more are answered RESOURCE_EXHAUSTED."""
+RPCS_PENDING_MAX = 2 * RPCS_MAX
+"""RPCs that have arrived and are not yet under way; beyond (grpc's default is 1,000) they are cut off as CANCELLED."""
 PORT_MAX = 65_535
 
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
+    ("grpc.server.max_pending_requests", RPCS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", RPCS_PENDING_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
