@@ -305,7 +305,7 @@ GUARDS = [
         "last-read-before-closing",
         "a row that nobody knew is found before its bucket is closed",
         "poller/closer.py",
-        "            found = await admit_pending(owned, self._store, bucket, start_ms, end_ms)\n",
+        "            found = await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)\n",
         "            found = 0\n",
         (SEQUENCES,),
     ),

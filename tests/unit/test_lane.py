@@ -497,3 +497,25 @@ async def test_many_lost_hints_are_left_to_the_loader_and_its_budget(world: Worl
     assert len(gets) < 100
     assert resident <= 500
     world.check()
+
+
+async def test_hints_that_are_under_way_during_a_scan_need_no_reading(world: World) -> None:
+    """A burst of creates is stored, and about to be hinted, when a scan comes by."""
+    process = await world.process(rescan_interval_ms=1_000)
+    await world.pass_ms(990)
+    rows = [world.row(2_000 + i, shard=i % 4) for i in range(400)]
+    await world.create(*rows)
+    reads: list[object] = []
+    read = world.store.read_partition
+
+    async def counted(*place: object) -> object:
+        reads.append(place)
+        return await read(*place)  # type: ignore[arg-type]
+
+    world.store.read_partition = counted  # type: ignore[method-assign, assignment]
+    await world.pass_ms(20)
+    assert await process.lane.hint(rows) == [HintAnswer.TAKEN] * len(rows)
+    await world.pass_ms(2_500)
+    assert len(world.dispatched()) == len(rows)
+    assert not reads
+    world.check()

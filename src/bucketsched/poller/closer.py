@@ -68,7 +68,7 @@ class Closer:
         bucket = owned.first_open_bucket
         start_ms, end_ms = bucket_start_ms(bucket), bucket_end_ms(bucket)
         try:
-            found = await admit_pending(owned, self._store, bucket, start_ms, end_ms)
+            found = await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)
             if found:
                 log.warning("a closing bucket held rows that nobody knew", bucket=bucket, rows=found)
                 self._dispatcher.wake.set()

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 
 from ..core import task_id as ids
 from ..core.due_heap import DueHeap
-from ..core.task import FactKind, Facts, RowRef, StoredTask, TaskRow, bucket_of, bucket_start_ms
+from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
 from .limits import REMEMBER_MS
@@ -128,18 +128,6 @@ class OwnedRange:
         """True if a row at this place has been read if it was stored, so that only its hint can bring it in."""
         return self.buckets.covered(due_ms, shard)
 
-    def revisit(self, places: Iterable[RowRef]) -> None:
-        """Rows at these places were missed, and are to be read. Where a read is in flight the next scan says it again.
-
-        What is known of the rows around them stays known, so that nothing comes twice.
-        """
-        earliest: dict[tuple[int, int], int] = {}
-        for place in places:
-            key = bucket_of(place.due_ms), ids.shard_in(place.task_id)
-            earliest[key] = min(place.due_ms, earliest.get(key, place.due_ms))
-        for (_, shard), due_ms in earliest.items():
-            self.buckets.rewind(due_ms, shard)
-
     def absorb(self, cursor: Cursor, page: Page, until_ms: int) -> int:
         """Takes a page in; how many rows were new."""
         new = sum(self.admit(task) for task in page.tasks)
@@ -210,8 +198,13 @@ class OwnedRange:
         cursor.held.append(row)
         return HintAnswer.TAKEN
 
+    @property
+    def spare_rows(self) -> int:
+        """How many rows may be taken in besides those that the loader reads."""
+        return 0 if self._crowded() else max(0, (3 * self._rows_max + 1) // 2 - self.resident_rows)
+
     def _take_or_rewind(self, row: TaskRow) -> None:
-        if 2 * self.resident_rows < 3 * self._rows_max and not self._crowded():
+        if self.spare_rows:
             self._queue(row)
         else:  # memory is full: the store keeps it, and the loader comes back for it
             self.buckets.rewind(row.due_ms, ids.shard_in(row.task_id))

@@ -9,8 +9,9 @@ import structlog
 
 from ..core import task_id as ids
 from ..core.errors import Unavailable
-from ..core.task import RowRef, bucket_of
+from ..core.task import RowRef, bucket_of, bucket_start_ms
 from ..ports import Clock, TaskStore
+from .cursor import before
 from .limits import REMEMBER_MS, RESCAN_AHEAD_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
 from .waiting import first_of
@@ -18,8 +19,10 @@ from .waiting import first_of
 log = structlog.get_logger(__name__)
 SCANS_IN_FLIGHT_MAX = 4
 FETCHED_ROWS_MAX = 50
-"""Rows of one scan that are fetched one by one; where more are missing the loader reads their places again, which is
-faster, and keeps to its budget."""
+"""Missing rows of one scan that are fetched one by one; of more, the stretches of their partitions are read."""
+HINTS_UNDER_WAY_S = 0.1
+"""Where many are missing, most of them are about to be hinted: they are stored first."""
+PAGE_ROWS_MAX = 1_000
 
 
 class Rescanner:
@@ -53,31 +56,61 @@ class Rescanner:
             new = 0
             try:
                 for bucket in range(max(bucket_of(from_ms), owned.first_open_bucket), bucket_of(until_ms - 1) + 1):
-                    new += await admit_pending(owned, self._store, bucket, from_ms, until_ms)
+                    new += await admit_pending(owned, self._store, self._clock, bucket, from_ms, until_ms)
                 owned.scanned_ms = now_ms
             except Unavailable as error:
                 log.warning("rescan waits for the store", range=owned.range_id, error=str(error))
             return new
 
 
-async def admit_pending(owned: OwnedRange, store: TaskStore, bucket: int, from_ms: int, until_ms: int) -> int:
+async def admit_pending(
+    owned: OwnedRange, store: TaskStore, clock: Clock, bucket: int, from_ms: int, until_ms: int
+) -> int:
     """Takes in what a bucket holds unsettled in this window and nobody told of; how many rows that are.
 
     What lies behind a cursor's edge is left to the loader. Raises Unavailable.
     """
     read = owned.begin_read()
     try:
-        refs = await store.pending_refs(bucket, owned.shards, from_ms, until_ms)
-        places = [RowRef.unpack(ref) for ref in refs if owned.status(ref) is None]
-        missing = [place for place in places if owned.covered(place.due_ms, ids.shard_in(place.task_id))]
+        places = [RowRef.unpack(ref) for ref in await store.pending_refs(bucket, owned.shards, from_ms, until_ms)]
+        missing = _missing(owned, places)
         if len(missing) > FETCHED_ROWS_MAX:
-            owned.revisit(missing)
-            return len(missing)
+            await clock.sleep(HINTS_UNDER_WAY_S)
+            missing = _missing(owned, missing)
+        if len(missing) > FETCHED_ROWS_MAX:
+            return await _read_around(owned, store, bucket, missing)
         return sum([await _fetch(owned, store, place) for place in missing])
     finally:
         owned.end_read(read)
 
 
+def _missing(owned: OwnedRange, places: list[RowRef]) -> list[RowRef]:
+    return [
+        place
+        for place in places
+        if owned.status(place.pack()) is None and owned.covered(place.due_ms, ids.shard_in(place.task_id))
+    ]
+
+
 async def _fetch(owned: OwnedRange, store: TaskStore, place: RowRef) -> bool:
     stored = await store.get(place.due_ms, place.namespace_id, place.task_id)
     return stored is not None and owned.admit(stored)
+
+
+async def _read_around(owned: OwnedRange, store: TaskStore, bucket: int, missing: list[RowRef]) -> int:
+    """Takes in all that is between the first and the last missing row of each partition, as far as there is room."""
+    dues: dict[int, list[int]] = {}
+    for place in missing:
+        dues.setdefault(ids.shard_in(place.task_id), []).append(place.due_ms)
+    new = 0
+    for shard, of_shard in dues.items():
+        after, until_ms, complete = before(min(of_shard)), max(of_shard) + 1, False
+        while not complete and (spare := owned.spare_rows):
+            page = await store.read_partition(bucket, shard, after, until_ms, min(spare, PAGE_ROWS_MAX))
+            new += sum(owned.admit(stored) for stored in page.tasks)
+            complete, after = page.complete, page.tasks[-1].row.ref if page.tasks else after
+        if not complete:  # the loader comes back for them when there is room
+            new += 1
+            last_ms = RowRef.unpack(after).due_ms if after else 0
+            owned.buckets.rewind(max(last_ms, bucket_start_ms(bucket)), shard)
+    return new
