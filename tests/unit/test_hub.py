@@ -224,6 +224,22 @@ async def test_a_lease_that_runs_out_is_offered_to_another(
     assert offers[0].offer_count == 2
 
 
+async def test_offers_do_not_pile_up_for_a_worker_that_does_not_read(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+) -> None:
+    worker = attach(hub, max_in_flight=5, lease_s=10)
+    world.dispatch(5)
+    await until(lambda: len(worker.leased) == 5)
+    for _ in range(3):
+        await later(clock, 10_000)
+    assert len(await take(worker, 5)) == 5
+    await quiet()
+    fresh = await take(worker, 5)
+    assert {offer.offer_count for offer in fresh} == {2}
+    worker.ack([offer.lease_id for offer in fresh])
+    await until(lambda: world.undelivered == 0)
+
+
 async def test_many_leases_run_out_one_by_one(world: DeliveryWorld, hub: WorkerHub, clock: ManualClock) -> None:
     worker = attach(hub, 100, lease_s=10)
     for _ in range(5):

@@ -31,8 +31,8 @@ class Attachment:
 
     @property
     def free(self) -> int:
-        """How many more offers it may get now."""
-        return self.max_in_flight - len(self.leased)
+        """How many more offers it may get now: none where it does not read what it has got, although leases end."""
+        return self.max_in_flight - max(len(self.leased), len(self._outbox))
 
     @property
     def load(self) -> float:
@@ -50,6 +50,8 @@ class Attachment:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         batch, self._outbox = self._outbox, []
+        if len(batch) > len(self.leased):
+            self._feed.changed()  # it had no room while those lay there
         return batch
 
     def offer(self, held: Held, offer: Offer) -> None:
