@@ -49,3 +49,11 @@ def test_rows_of_one_instant_and_priority_keep_an_order() -> None:
     for one in rows:
         queue.push(one, None)
     assert [queue.pop()[0].ref for _ in rows] == sorted(r.ref for r in rows)
+
+
+def test_a_row_of_a_former_and_a_present_owner_comes_out_for_both() -> None:
+    queue: ReadyQueue[object] = ReadyQueue(AGEING_MS)
+    owners = [object(), object()]
+    for owner in owners:
+        queue.push(row(5, 1), owner)
+    assert [queue.pop()[1] for _ in owners] == owners

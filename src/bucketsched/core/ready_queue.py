@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import count
 from typing import Generic, TypeVar
 
 from .task import TaskRow
@@ -14,23 +15,26 @@ class ReadyQueue(Generic[Owner]):
     """Orders rows by due time plus `ageing_ms` for each step of priority below HIGH.
 
     So among rows due at about the same time the higher priority goes first, and a row of lower priority that has
-    waited `ageing_ms` longer is not passed any more: nothing starves.
+    waited `ageing_ms` longer is not passed any more: nothing starves. A row may be there for two owners at once, a
+    former and a present one.
     """
 
-    __slots__ = ("_ageing_ms", "_entries")
+    __slots__ = ("_ageing_ms", "_entries", "_pushes")
 
     def __init__(self, ageing_ms: int) -> None:
         self._ageing_ms = ageing_ms
-        self._entries: list[tuple[int, bytes, TaskRow, Owner]] = []
+        self._entries: list[tuple[int, bytes, int, TaskRow, Owner]] = []
+        self._pushes = count()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def push(self, row: TaskRow, owner: Owner) -> None:
         """Adds a due row on behalf of `owner`."""
-        heappush(self._entries, (row.due_ms + self._ageing_ms * row.body.priority, row.ref, row, owner))
+        key = row.due_ms + self._ageing_ms * row.body.priority
+        heappush(self._entries, (key, row.ref, next(self._pushes), row, owner))
 
     def pop(self) -> tuple[TaskRow, Owner]:
         """Takes out the first. Raises IndexError when empty."""
-        _, _, row, owner = heappop(self._entries)
+        _, _, _, row, owner = heappop(self._entries)
         return row, owner

@@ -225,6 +225,8 @@ class Dispatcher:
                 batch.withheld.append((row, owned))
             elif owned.status(row.ref) != QUEUED:
                 owned.leave(row)
+            elif row.due_ms > batch.at_ms:
+                owned.heap.push(row)  # the clock went back since it was due: the others need not wait for it
             else:
                 size += self._route(batch, row, owned)
 
