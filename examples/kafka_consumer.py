@@ -1,7 +1,8 @@
 """A plain Kafka consumer of a queue of kind KAFKA: no bucketsched in the receiving process, only CloudEvents headers.
 
-    make stack-up                    # or your own cluster: bucketsched admin migrate, bucketsched node
-    python examples/kafka_consumer.py --target HOST:PORT --bootstrap HOST:PORT
+    make stack-up; bucketsched admin migrate; bucketsched node        # see docs/quickstart.md; or a cluster of your own
+    grep bootstrap .stack/settings.toml                               # where Kafka is
+    python examples/kafka_consumer.py --bootstrap HOST:PORT
 
 Two things matter. `isolation_level="read_committed"`: the default shows messages of transactions that are aborted or
 not committed yet, which may be early or come twice. And what must not happen twice remembers `ce_id`: dispatch into the
@@ -42,8 +43,8 @@ async def main(target: str, bootstrap: str, queue: str) -> None:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )
-        await consumer.start()
         try:
+            await consumer.start()
             for number in range(TASKS):
                 await client.create(
                     "report", b"%d" % number, queue=queue, delay=2 + 0.2 * number, metadata={"part": str(number)}

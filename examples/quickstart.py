@@ -12,12 +12,14 @@ import asyncio
 from bucketsched import Client, Task, Worker
 
 GREETINGS = 5
+QUEUE = "greetings"
 
 
 async def main(target: str) -> None:
     """Schedules a few greetings, one every 0.2 s, and ends when all have been received."""
     async with Client(target) as client:
-        worker = Worker(client, queue="default")
+        await client.create_queue(QUEUE)  # of its own: workers share what is in a queue
+        worker = Worker(client, QUEUE)
         received: list[str] = []
 
         @worker.task("greet")
@@ -28,7 +30,7 @@ async def main(target: str) -> None:
                 worker.stop()
 
         for number in range(GREETINGS):
-            created = await client.create("greet", f"hello {number}".encode(), delay=0.5 + 0.2 * number)
+            created = await client.create("greet", f"hello {number}".encode(), queue=QUEUE, delay=0.5 + 0.2 * number)
             print(f"scheduled {created.id} for {created.due:%H:%M:%S.%f}")
 
         await worker.run()
