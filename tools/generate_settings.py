@@ -16,9 +16,10 @@ PAGE = ROOT / "docs" / "configuration.md"
 INTRODUCTION = """# Settings
 
 Flag > environment > file > default. A flag: `--set section.key=value`. The environment:
-`BUCKETSCHED_<SECTION>__<KEY>`, for secrets also `…__<KEY>_FILE`. The file: TOML, named by `--config` or
-`BUCKETSCHED_CONFIG`. `bucketsched config show` prints what holds, with secrets as stars. A wrong setting stops the
-start with one line that names it.
+`BUCKETSCHED_<SECTION>__<KEY>`, for secrets also `…__<KEY>_FILE`. Lists are JSON in both: `--set 'node.roles=["api"]'`
+(or `--roles api`). The file: TOML, named by `--config` or `BUCKETSCHED_CONFIG`. `bucketsched config show` prints what
+holds, with secrets as stars. A wrong setting stops the start with one line that names it. `bucketsched dev` has only
+`--data-dir` and `--grpc-address`; for all else it takes the defaults.
 
 ```toml
 [cassandra]
