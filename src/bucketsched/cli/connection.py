@@ -44,7 +44,9 @@ class Connection:
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options to a command, which gets them as `connection`. What is not given is inherited."""
 
-    @click.option("--address", envvar="BUCKETSCHED_ADDRESS", metavar="HOST:PORT", help=f"Server [{ADDRESS_DEFAULT}].")
+    @click.option(
+        "--address", envvar="BUCKETSCHED_ADDRESS", metavar="HOST:PORT", help=f"Server to call [{ADDRESS_DEFAULT}]."
+    )
     @click.option("--namespace", envvar="BUCKETSCHED_NAMESPACE", help=f"Namespace [{NAMESPACE_DEFAULT}].")
     @click.option("--output", type=click.Choice(["table", "json"]), help="For people, or one JSON document [table].")
     @click.option(

@@ -26,7 +26,7 @@ def queue() -> None:
 @click.option("--topic", default="", help="Kind kafka: the topic [<namespace>.<name>].")
 @click.option("--partitions", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
-@click.option("--priority-topics", is_flag=True, help="HIGH and LOW get topics of their own.")
+@click.option("--priority-topics", is_flag=True, help="Kind kafka: HIGH and LOW get topics of their own.")
 @connection_options
 def create(
     connection: Connection,

@@ -16,9 +16,19 @@ DATA_DIR_DEFAULT = "bucketsched-data"
 
 
 @click.command()
-@click.option("--data-dir", type=click.Path(file_okay=False), default=DATA_DIR_DEFAULT, show_default=True)
 @click.option(
-    "--grpc-address", metavar="HOST:PORT", default=ADDRESS_DEFAULT, show_default=True, help="Port 0 takes a free one."
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    default=DATA_DIR_DEFAULT,
+    show_default=True,
+    help="Where the tasks are kept; is made where it is missing.",
+)
+@click.option(
+    "--grpc-address",
+    metavar="HOST:PORT",
+    default=ADDRESS_DEFAULT,
+    show_default=True,
+    help="Where to listen; port 0 takes a free one.",
 )
 @connection_options
 def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:

@@ -22,7 +22,12 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--config", "path", type=click.Path(dir_okay=False), envvar="BUCKETSCHED_CONFIG", help="Settings file (TOML)."
     )
     @click.option(
-        "--set", "pairs", type=PAIR, multiple=True, metavar="SECTION.KEY=VALUE", help="One setting; wins over all else."
+        "--set",
+        "pairs",
+        type=PAIR,
+        multiple=True,
+        metavar="SECTION.KEY=VALUE",
+        help="One setting, a list as JSON; wins over all else. May be given many times.",
     )
     @wraps(command)
     def with_settings(*arguments: Any, path: str | None, pairs: tuple[tuple[str, str], ...], **options: Any) -> Any:

@@ -35,8 +35,8 @@ def task() -> None:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help="The payload, from a file; - for standard input.",
 )
-@click.option("--delay", type=LENGTH, help="When it is due, from now: 5s, 1h30m, PT5S.")
-@click.option("--due", type=INSTANT, help="When it is due: 2026-12-24T18:00:00Z. Neither: now.")
+@click.option("--delay", type=LENGTH, help="When it is due, from now: 5s, 1h30m, 2d, PT5S.")
+@click.option("--due", type=INSTANT, help="When it is due: 2026-12-24T18:00:00Z. Past, or neither: at once.")
 @click.option("--queue", help="The queue [default].")
 @click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
 @click.option("--metadata", type=PAIR, multiple=True, help="May be given many times.")

@@ -26,7 +26,13 @@ def worker() -> None:
 @click.option("--queue", default="default", show_default=True)
 @click.option("--count", type=click.IntRange(min=1), help="End after so many tasks.")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=100, show_default=True)
-@click.option("--lease", type=LENGTH, default="60s", show_default=True, help="1s to 12h.")
+@click.option(
+    "--lease",
+    type=LENGTH,
+    default="60s",
+    show_default=True,
+    help="A task that is not done by then is offered again: 1s to 12h.",
+)
 @connection_options
 def echo(connection: Connection, queue: str, count: int | None, concurrency: int, lease: timedelta) -> None:
     """Print each received task as one line of JSON, and acknowledge it. Ends on SIGINT or SIGTERM."""
