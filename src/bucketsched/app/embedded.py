@@ -16,7 +16,7 @@ from ..adapters.sqlite.deliveries import SqliteDeliveries
 from ..adapters.sqlite.journal import SqliteJournal
 from ..adapters.sqlite.leases import InProcessMembership
 from ..adapters.sqlite.outbox import Outbox
-from ..adapters.sqlite.store import SqliteTaskStore
+from ..adapters.sqlite.store import PURGE_ROWS_MAX, SqliteTaskStore
 from ..adapters.system_clock import SystemClock
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
@@ -121,12 +121,19 @@ class Embedded:
         while True:
             await self._clock.sleep(HOUSEKEEPING_S)
             try:
-                await self._store.purge(self._clock.now_ms(), self._constants.retention_ms)
-                found = [await self._checkpoints.load(r) for r in range(self._constants.ranges)]
-                if self._poller.lane and all(found):
-                    await self._journal.trim(self._journal.lane, min(c.applied_offset for c in found if c))
+                await self._forget()
             except Unavailable as error:
                 log.warning("housekeeping waits", error=str(error))
+
+    async def _forget(self) -> None:
+        """All of it: more may have come since the last time than one step removes. Raises Unavailable."""
+        while await self._store.purge(self._clock.now_ms(), self._constants.retention_ms) >= PURGE_ROWS_MAX:
+            pass
+        found = [await self._checkpoints.load(r) for r in range(self._constants.ranges)]
+        if self._poller.lane and all(found):
+            before = min(c.applied_offset for c in found if c)
+            while await self._journal.trim(self._journal.lane, before):
+                pass
 
     async def stop(self) -> None:
         """Takes no more, finishes what is at work, stores progress, closes."""

@@ -130,13 +130,13 @@ class SqliteJournal:
             yield entries
             start = entries[-1].offset + 1
 
-    async def trim(self, lane: int, before: int) -> None:
+    async def trim(self, lane: int, before: int) -> bool:
         """Forgets at most TRIM_RECORDS_MAX records before an offset; a checkpoint needs the record that it applied.
 
-        Raises Unavailable.
+        True if there are more. Raises Unavailable.
         """
 
-        def trim(connection: sqlite3.Connection) -> None:
+        def trim(connection: sqlite3.Connection) -> bool:
             start, end = connection.execute(
                 "SELECT start_offset, next_offset FROM lanes WHERE lane = ?", (lane,)
             ).fetchone() or (0, 0)
@@ -144,9 +144,10 @@ class SqliteJournal:
             if until > start:
                 connection.execute("DELETE FROM journal WHERE lane = ? AND offset < ?", (lane, until))
                 connection.execute("UPDATE lanes SET start_offset = ? WHERE lane = ?", (until, lane))
+            return bool(until < min(before, end))
 
         with as_unavailable():
-            await self._database.write(trim)
+            return await self._database.write(trim)
 
     async def close(self) -> None:
         """See ports.Journal. Nothing is ever left open."""
