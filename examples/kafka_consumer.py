@@ -45,15 +45,16 @@ async def main(target: str, bootstrap: str, queue: str) -> None:
         )
         try:
             await consumer.start()
+            awaited: set[str] = set()
             for number in range(TASKS):
-                await client.create(
+                created = await client.create(
                     "report", b"%d" % number, queue=queue, delay=2 + 0.2 * number, metadata={"part": str(number)}
                 )
-            seen: set[str] = set()
-            while len(seen) < TASKS:
+                awaited.add(created.id)
+            while awaited:
                 record = await consumer.getone()
-                print(describe(record))
-                seen.add(describe(record).partition(" ")[0])
+                print(describe(record))  # also of tasks that others put there: ce_id is task id/generation/attempt
+                awaited.discard(describe(record).partition("/")[0])
                 await consumer.commit()
         finally:
             await consumer.stop()
