@@ -1,4 +1,4 @@
-"""What the embedded mode forgets."""
+"""What the embedded mode forgets, and how it ends where it never began."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from bucketsched.adapters.sqlite import journal as journals
+from bucketsched.adapters.sqlite.catalog import SqliteCatalog
+from bucketsched.adapters.sqlite.database import Database
 from bucketsched.app.embedded import Embedded
 from bucketsched.core.checkpoint import Checkpoint, record_hash
+from bucketsched.core.errors import Unavailable
 from bucketsched.core.journal_record import JournalRecord, encode
 
 RECORDS = 50
@@ -30,3 +33,17 @@ async def test_the_journal_does_not_outgrow_its_trimming(tmp_path: Path, monkeyp
         assert [entry.offset async for entries in journal.read(0, last) for entry in entries] == [last]
     finally:
         await embedded.stop()
+
+
+async def test_a_start_that_fails_half_way_gives_the_directory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def establish(*_: object) -> None:
+        raise Unavailable("disk full")
+
+    monkeypatch.setattr(SqliteCatalog, "establish", establish)
+    embedded = Embedded(str(tmp_path), "127.0.0.1:0", None)
+    with pytest.raises(Unavailable, match="disk full"):
+        await embedded.start()
+    await embedded.stop()
+    await Database.open(tmp_path).close()

@@ -136,17 +136,17 @@ class Embedded:
                 pass
 
     async def stop(self) -> None:
-        """Takes no more, finishes what is at work, stores progress, closes."""
-        if not hasattr(self, "_database"):
-            return
+        """Takes no more, finishes what is at work, stores progress, closes; also where the start ended half-way."""
         if hasattr(self, "_server"):
             await asyncio.gather(self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2))
             await self._api.close()
-        self._poller.stop()
-        for task in self._working:
-            task.cancel()
-        await asyncio.wait(self._working, timeout=SHUTDOWN_S_MAX)
-        await self._database.close()
+        if hasattr(self, "_working"):
+            self._poller.stop()
+            for task in self._working:
+                task.cancel()
+            await asyncio.wait(self._working, timeout=SHUTDOWN_S_MAX)
+        if hasattr(self, "_database"):
+            await self._database.close()
 
 
 async def _nothing_to_prepare() -> None:
