@@ -30,6 +30,11 @@ class Workload:
         return tasks
 
 
+def earliest(tasks: Sequence[CreatedTask]) -> list[CreatedTask]:
+    """The few that are due first."""
+    return sorted(tasks, key=lambda task: task.due_ms)[:3]
+
+
 @asynccontextmanager
 async def workload(cluster: Cluster, address: str) -> AsyncIterator[Workload]:
     """`address`: of one or several processes with the role api."""

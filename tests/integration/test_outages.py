@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.nodes import Cluster, now_ms
-from tests.workload import Workload, workload
+from tests.workload import Workload, earliest, workload
 from tools.stack import Stack
 
 from bucketsched import CreatedTask
@@ -80,7 +80,7 @@ async def test_without_zookeeper_owners_go_on(work: Workload, private_stack: Sta
 
 async def test_without_kafka_tasks_are_accepted(work: Workload, private_stack: Stack) -> None:
     tasks = await work.create(delays(300, 10))
-    await work.recorder.until_all(sorted(tasks, key=lambda task: task.due_ms)[:3])
+    await work.recorder.until_all(earliest(tasks))
     await asyncio.to_thread(private_stack.kafka.kill)
     tasks += await create_meanwhile(work)
     await asyncio.to_thread(private_stack.kafka.start)
@@ -89,7 +89,7 @@ async def test_without_kafka_tasks_are_accepted(work: Workload, private_stack: S
 
 async def test_without_cassandra_what_is_loaded_goes_out_in_time(work: Workload, private_stack: Stack) -> None:
     tasks = await work.create(delays(300, 10))
-    await work.recorder.until_all(sorted(tasks, key=lambda task: task.due_ms)[:3])
+    await work.recorder.until_all(earliest(tasks))
     await asyncio.to_thread(private_stack.cassandra.pause)
     away_ms = now_ms()
     creating = asyncio.create_task(work.create([0.5] * 5))

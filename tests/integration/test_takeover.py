@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.nodes import Cluster, Process, until
-from tests.workload import Workload, workload
+from tests.workload import Workload, earliest, workload
 
 pytestmark = pytest.mark.stack
 
@@ -45,7 +45,7 @@ async def test_a_stop_hands_over_without_a_gap(cluster: Cluster, work: Workload,
     one, two = start("one", "poller"), start("two", "poller")
     await cluster.settled(one, two)
     tasks = await work.create(delays(400, 0.3, 5))
-    await work.recorder.until_all(tasks[:1])
+    await work.recorder.until_all(earliest(tasks))
     assert await one.terminate() == 0
     assert len(one.events("range released")) == len(one.events("range taken"))
     await work.recorder.exactly(tasks)
@@ -87,7 +87,7 @@ async def test_a_zombie_does_no_harm_and_comes_back(
     await cluster.settled(zombie, other)
     epochs = {range_id: epoch for range_id, (epoch, _) in cluster.taken().items()}
     tasks = await work.create(delays(600, 0.3, 9))
-    await work.recorder.until_all(tasks[:1])
+    await work.recorder.until_all(earliest(tasks))
     zombie.pause()
     await until(lambda: len(cluster.ranges_of(other)) == cluster.constants.ranges, "everything was taken over")
     seen = len(work.recorder.seen)
