@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from bucketsched import config
 from bucketsched.core.cluster import ClusterConstants
@@ -48,7 +48,7 @@ def described() -> dict[tuple[str, str], str]:
 
 def bounds(field: Any) -> str:
     """What is allowed, where it says so in numbers or a pattern."""
-    words = []
+    words = [f"`{choice}`" for choice in get_args(field.annotation)] if get_origin(field.annotation) is Literal else []
     for item in field.metadata:
         for sign, name in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
             if (limit := getattr(item, name, None)) is not None:
@@ -69,6 +69,7 @@ def page() -> str:
         ]
         for key, field in kind.model_fields.items():
             default = getattr(kind(), key)
+            default = list(default) if isinstance(default, tuple) else default
             shown = "" if "Secret" in type(default).__name__ else f"`{default}`"
             lines.append(f"| `{key}` | {shown} | {bounds(field)} | {texts.get((kind.__name__, key), '')} |")
         lines.append("")

@@ -7,6 +7,7 @@ BUCKETSCHED_CONFIG.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -252,7 +253,7 @@ def load(path: str | None = None, flags: dict[str, dict[str, Any]] | None = None
     except ValidationError as error:
         raise _config_error("", error) from error
     except SettingsError as error:
-        raise ConfigError(f"environment: {error}: {error.__cause__}") from error
+        raise ConfigError(f"environment: {_not_json() or error}") from error
     settings = _with_flags(settings, flags) if flags else settings
     _check_that_tasks_fit(settings)
     return settings
@@ -269,6 +270,20 @@ def _check_that_tasks_fit(settings: Settings) -> None:
     ):
         if size > settings.kafka.message_bytes_max:
             raise ConfigError(f"setting kafka.message_bytes_max must be at least {size}: {of}, or it can't be sent")
+
+
+def _not_json() -> str:
+    """Names the variable that should hold a list or section in JSON and does not."""
+    for section, field in Settings.model_fields.items():
+        assert field.annotation is not None
+        for key, setting in field.annotation.model_fields.items():
+            name = f"BUCKETSCHED_{section}__{key}".upper()
+            if "tuple" in str(setting.annotation) and name in os.environ:
+                try:
+                    json.loads(os.environ[name])
+                except ValueError:
+                    return f'{name} must be a list in JSON, such as ["{os.environ[name].split(",")[0]}"]'
+    return ""
 
 
 def redacted(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -298,6 +313,10 @@ def _config_error(section: str, error: ValidationError) -> ConfigError:
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         what = "there is no such setting"
+        if len(parts) == 1 or not section:
+            what += f"; there are sections {', '.join(Settings.model_fields)}"
+    if first["type"] == "tuple_type":
+        what = f'must be a list such as ["{first["input"]}"]'
     return ConfigError(" ".join(f"setting {where}: {what}".split()))
 
 

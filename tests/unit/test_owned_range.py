@@ -313,10 +313,9 @@ class Range(RuleBasedStateMachine):
     def end_page(self, fails: bool) -> None:
         assert self.page is not None
         (number, tasks, complete), self.page = self.page, None
-        cursor = self.owned.buckets.cursor(BUCKET, 0)
+        cursor = cursor_of(self.owned)
         if fails:
-            cursor.held.clear()
-            cursor.reading = False
+            self.owned.end_page(cursor)
         else:
             self.owned.absorb(cursor, Page(tasks, complete), (BUCKET + 1) * 60_000)
         self.owned.end_read(number)

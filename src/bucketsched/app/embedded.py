@@ -20,7 +20,7 @@ from ..adapters.sqlite.store import PURGE_ROWS_MAX, SqliteTaskStore
 from ..adapters.system_clock import SystemClock
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
-from ..config import LogSettings, NodeSettings
+from ..config import LogSettings, load
 from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
 from ..delivery.hub import WorkerHub
@@ -42,7 +42,7 @@ class Embedded:
     """One process, one data directory."""
 
     def __init__(self, data_dir: str, grpc_address: str, ready: Callable[[str], None] | None) -> None:
-        self._settings = NodeSettings(grpc_address=grpc_address)
+        self._settings = load(None, {"node": {"grpc_address": grpc_address}}).node
         self._data_dir, self._ready = Path(data_dir), ready
         self._clock = SystemClock(0)
         self._address = ""

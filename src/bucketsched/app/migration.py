@@ -34,11 +34,11 @@ class Migrated:
 
 async def migrate_cluster(settings: Settings, given: dict[str, Any]) -> Migrated:
     """See app.migrate. `given`: constants that are asked for by name."""
+    wanted = ClusterConstants(uuid4(), **given)  # what can't be must not leave half a cluster behind
     clock = SystemClock(settings.node.clock_error_ms)
     report = await migrate(settings.cassandra, None, files_directory(), clock)
     constants, written = report.constants, report.checkpoints_written
     if constants is None:
-        wanted = ClusterConstants(uuid4(), **given)
         second = await migrate(settings.cassandra, wanted, files_directory(), clock)
         constants, written = second.constants, second.checkpoints_written
     assert constants is not None

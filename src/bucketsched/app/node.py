@@ -128,8 +128,7 @@ class Node:
     async def _serve_internal(self) -> str:
         assert self._poller is not None
         server = GrpcServer(self._settings.node.internal_address, [OwnerServicer(self._poller).service()])
-        self._servers.append(server)
-        bound = await server.start()
+        bound = await self._listen(server, "internal_address")
         return self._settings.node.advertise_internal or bound
 
     async def _serve_public(self) -> str:
@@ -153,9 +152,15 @@ class Node:
             with_reflection=self._settings.node.reflection,
             message_bytes_max=accepted.batch_tasks_max * task_bytes,
         )
-        self._servers.append(server)
-        bound = await server.start()
+        bound = await self._listen(server, "grpc_address")
         return self._settings.node.advertise_grpc or bound
+
+    async def _listen(self, server: GrpcServer, setting: str) -> str:
+        self._servers.append(server)
+        try:
+            return await server.start()
+        except ConfigError as error:
+            raise ConfigError(f"setting node.{setting}: {error}") from error
 
     def _make_api(self) -> ApiRole:
         self._topics = KafkaTopics(self._settings.kafka, self._constants)

@@ -51,6 +51,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog=exit_code.HELP,
 )
+@click.version_option(package_name="bucketsched", prog_name="bucketsched")
 @connection_options
 @click.pass_context
 def root(context: click.Context, connection: Connection) -> None:

@@ -26,8 +26,8 @@ class ClusterConstants:
             raise ConfigError(f"shards must be 1 to {SHARDS_MAX}, is {self.shards}")
         if not 1 <= self.ranges <= self.shards or self.shards % self.ranges:
             raise ConfigError(f"ranges must divide shards ({self.shards}), is {self.ranges}")
-        if not 1_000 <= self.horizon_ms <= 3_600_000:
-            raise ConfigError(f"horizon must be 1 s to 1 h, is {self.horizon_ms} ms")
+        if not 5_000 <= self.horizon_ms <= 3_600_000:
+            raise ConfigError(f"horizon must be 5 s to 1 h, is {self.horizon_ms} ms")
         if not 1_000 <= self.grace_ms <= 86_400_000:
             raise ConfigError(f"grace must be 1 s to 24 h, is {self.grace_ms} ms")
         if not 1 <= self.lanes <= 1024:

@@ -31,6 +31,7 @@ class Checkpointer:
     ) -> None:
         self._ranges, self._checkpoints, self._journal, self._marker = ranges, checkpoints, journal, marker
         self._clock, self._limits = clock, limits
+        self._served = 0
 
     async def run(self) -> None:
         """Stores until cancelled."""
@@ -38,17 +39,24 @@ class Checkpointer:
             await self._clock.sleep(self._limits.checkpoint_interval_ms / 1000)
             gate = asyncio.Semaphore(SAVES_IN_FLIGHT_MAX)
             active = [owned for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
-            await asyncio.gather(*(self._try(owned, gate) for owned in active))
+            failures = await asyncio.gather(*(self._try(owned, gate) for owned in active))
+            if failed := [reason for reason in failures if reason]:
+                log.warning("checkpoints wait for the store", ranges=len(failed), error=failed[0])
+            if len(active) != self._served:
+                self._served = len(active)
+                log.info("ranges served", count=self._served)
             now_ms = self._clock.earliest_ms()
             for owned in active:
                 owned.sweep(now_ms)
 
-    async def _try(self, owned: OwnedRange, gate: asyncio.Semaphore) -> None:
+    async def _try(self, owned: OwnedRange, gate: asyncio.Semaphore) -> str:
+        """ "" or why it could not be stored."""
         async with gate:
             try:
                 await self.save(owned)
             except Unavailable as error:
-                log.warning("checkpoint waits for the store", range=owned.range_id, error=str(error))
+                return str(error)
+        return ""
 
     async def save(self, owned: OwnedRange) -> None:
         """Stores the progress of one range as it stands now. Raises Unavailable."""

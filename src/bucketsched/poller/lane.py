@@ -126,7 +126,9 @@ class Lane:
         while active := self.active():
             await asyncio.gather(*(self.give_up(range_id) for range_id in active))
             if self.active():
+                log.warning("hand-over waits for the store or the lease service", ranges=len(self.active()))
                 await self._clock.sleep(RETRY_S_MIN)
+        log.info("every range is handed over")
 
     async def close(self) -> None:
         """Lets go of the journal. After `run` has ended."""
@@ -183,11 +185,11 @@ class Lane:
             owned.phase = Phase.STOPPING
             if await self._store_progress(owned):
                 await self._leases.release(owned.lease)
-                log.info("range released", range=range_id, epoch=owned.epoch)
+                log.debug("range released", range=range_id, epoch=owned.epoch)
                 owned.phase = Phase.GONE
                 self._ranges.pop(range_id, None)
         except Unavailable as error:
-            log.warning("release waits", range=range_id, error=str(error))
+            log.debug("release waits", range=range_id, error=str(error))
         except OwnershipLost:
             self.dispatcher.drop(owned)
         finally:
@@ -207,7 +209,7 @@ class Lane:
         finally:
             reached.cancel()
         if not stored.is_set():
-            log.warning("release waits for the store", range=owned.range_id)
+            log.debug("release waits for the store", range=owned.range_id)
             return False
         await self._checkpointer.save(owned)
         return True

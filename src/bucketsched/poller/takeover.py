@@ -106,7 +106,7 @@ class Takeover:
         await self._leases.clear_predecessors(owned.lease)
         failpoints.reach("takeover.cleared")
         self._activate(owned, successor, replay)
-        log.info("range taken", range=owned.range_id, epoch=owned.epoch, replayed=len(replay.settled))
+        log.debug("range taken", range=owned.range_id, epoch=owned.epoch, replayed=len(replay.settled))
 
     def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay) -> None:
         owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
