@@ -107,11 +107,11 @@ async def test_a_create_whose_bucket_closed_moves_to_now_once(work: Workload, po
         assert await work.client.cancel(task.id) is CancelOutcome.ALREADY_DISPATCHED
 
 
-async def test_a_poller_dies_between_a_moved_row_and_its_mark(
-    cluster: Cluster, work: Workload, poller: Process
-) -> None:
+@pytest.mark.parametrize("place", ["dispatch.committed", "move.row-written"])
+async def test_a_poller_dies_moving(cluster: Cluster, work: Workload, poller: Process, place: str) -> None:
+    """Between the record, the row at its new place, and the mark at the old one."""
     assert await poller.terminate() == 0
-    victim = cluster.start("victim", "poller", "move.row-written:1")
+    victim = cluster.start("victim", "poller", place)
     await cluster.settled(victim)
     creating = [
         asyncio.create_task(work.client.create("t", b"x", queue=work.queue, task_id=past_id(i, shard=i)))
