@@ -8,7 +8,9 @@ import pytest
 from lane_world import NAMESPACE, Process, World
 
 from bucketsched.core.catalog import Queue, QueueKind
-from bucketsched.ports import CancelResult
+from bucketsched.core.task import bucket_of
+from bucketsched.poller.limits import REMEMBER_MS
+from bucketsched.ports import CancelResult, HintAnswer
 
 
 @pytest.fixture
@@ -60,3 +62,62 @@ async def test_a_clock_that_steps_back_holds_up_nothing_that_is_due(world: World
     await world.pass_ms(20_000)
     assert world.dispatched()[5:] == [held.ref]
     world.check()
+
+
+async def test_buckets_that_were_closed_while_the_clock_was_ahead_are_open_again() -> None:
+    world = await World(ranges=1, grace_ms=60_000).prepare()
+    process = await world.process()
+    before = world.row(2_000)
+    await world.create(before)
+    await world.pass_ms(5_000)
+    world.clock.step_ms(1_200_000)
+    await world.pass_ms(30_000)
+    world.clock.step_ms(-1_200_000)
+    await world.pass_ms(100)
+    near, far = world.row(20_000), world.row(400_000)
+    await world.create(near, far)
+    hinting = asyncio.create_task(process.lane.hint([near]))
+    await world.pass_ms(19_000)
+    assert world.dispatched() == [before.ref]
+    await world.pass_ms(500_000, step_ms=200)
+    assert hinting.done()
+    assert world.dispatched() == [before.ref, near.ref, far.ref]
+    assert world.visible[-1][0] - far.due_ms <= 200
+    assert process.lane.dispatcher._ranges[0].first_open_bucket > near.bucket
+    world.check()
+    await world.close()
+
+
+async def test_a_row_whose_bucket_is_being_closed_ahead_of_time_is_not_sent_early() -> None:
+    world = await World(ranges=1).prepare()
+    process = await world.process()
+    owned = process.lane.dispatcher._ranges[0]
+    await world.pass_ms(1_000)
+    row = world.row(30_000)
+    await world.create(row)
+    owned.buckets.first, owned.closing = row.bucket, row.bucket
+    assert not owned.reopen(world.clock.now_ms()), "a closing that is under way counts on its place"
+    asking = asyncio.create_task(process.lane.admit(row))
+    await world.until(asking.done)
+    assert asking.result() is HintAnswer.NOT_READY
+    assert world.dispatched() == []
+    assert owned.first_open_bucket == row.bucket
+    owned.closing = None
+    await world.pass_ms(60_000)
+    assert world.dispatched() == [row.ref]
+    world.check()
+    await world.close()
+
+
+async def test_the_present_is_read_before_a_backlog_wherever_in_its_minute_it_is() -> None:
+    world = await World(ranges=1).prepare()
+    process = await world.process()
+    await world.pass_ms(5_000)
+    world.clock.step_ms(30 * 86_400_000)
+    assert bucket_of(world.clock.now_ms() - REMEMBER_MS) == bucket_of(world.clock.now_ms())
+    await world.pass_ms(100)
+    rows = [world.row(100 * n) for n in range(5)]
+    await world.create(*rows, hint=process)
+    await world.pass_ms(3_000)
+    assert world.dispatched() == [row.ref for row in rows]
+    await world.close()

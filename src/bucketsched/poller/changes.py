@@ -80,6 +80,8 @@ class Changes:
                 owned.admit(stored)
                 self._dispatcher.wake.set()
                 return await self._settled(owned, stored.row.ref)
+            if row.due_ms > self._clock.now_ms():
+                return HintAnswer.NOT_READY  # its bucket was closed while the clock was ahead: it will be open again
             return await self._move(owned, stored)
         finally:
             owned.end_read(read)

@@ -9,6 +9,8 @@ REMEMBER_MS = 30_000
 LOAD_FIRST_MS = 5_000
 """What is due within this is urgent: the loader may take twice its budget for it."""
 RESCAN_AHEAD_MS = 10_000
+REOPEN_MS = 600_000
+"""How far back buckets are opened again that were closed while the clock was ahead."""
 ADMISSION_S_MAX = 2.0
 """How long an admission waits for the record that proves it."""
 HAND_OVER_S_MAX = 2.0

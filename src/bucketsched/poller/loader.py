@@ -16,7 +16,7 @@ import structlog
 
 from ..core import failpoints
 from ..core.errors import Unavailable
-from ..core.task import bucket_end_ms
+from ..core.task import bucket_end_ms, bucket_of
 from ..ports import Clock, TaskStore
 from .cursor import Cursor
 from .limits import LOAD_FIRST_MS, REMEMBER_MS, LaneLimits
@@ -67,12 +67,15 @@ class Loader:
     def _launch(self) -> None:
         now_ms = self._clock.latest_ms()
         present_ms = now_ms - REMEMBER_MS
+        present = bucket_of(present_ms)
         self._starved = False
         waiting: list[tuple[bool, int, int, OwnedRange, Cursor]] = []
         for owned in self._ranges.values():
             if owned.phase is Phase.ACTIVE:
+                if owned.reopen(now_ms):
+                    log.error("the clock went back: closed buckets are open again", range=owned.range_id)
                 owned.buckets.extend(present_ms, now_ms + self._horizon_ms)
-                waiting += [(c.edge_ms < present_ms, c.edge_ms, c.shard, owned, c) for c in owned.buckets.unread()]
+                waiting += [(c.bucket < present, c.edge_ms, c.shard, owned, c) for c in owned.buckets.unread()]
         waiting.sort(key=lambda item: item[:3])
         for _, edge_ms, _, owned, cursor in waiting:
             if len(self._reads) >= self._limits.reads_in_flight_max:

@@ -31,6 +31,11 @@ class OpenBuckets:
         self.first = self._next_of_backlog = first
         self._low_due = dict(low_due_ms)
 
+    def reopen(self, first: int) -> None:
+        """Everything from this bucket on is open again, and is read once more."""
+        assert first <= self.first, (first, self.first)
+        self.first = self._next_of_backlog = first
+
     def extend(self, present_ms: int, until_ms: int) -> None:
         """Begins every bucket from that of `present_ms` to that of `until_ms`, and a few of those before."""
         present = max(bucket_of(present_ms), self.first)

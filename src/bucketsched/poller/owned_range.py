@@ -21,7 +21,7 @@ from ..core.due_heap import DueHeap
 from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
-from .limits import REMEMBER_MS
+from .limits import REMEMBER_MS, REOPEN_MS
 from .open_buckets import OpenBuckets
 
 QUEUED = 0
@@ -123,6 +123,16 @@ class OwnedRange:
         assert self.phase is Phase.RECOVERING, self.phase
         self.buckets.begin_at(first_open_bucket, low_due_ms)
         self.remembered_from_ms = self.scanned_ms = now_ms
+
+    def reopen(self, now_ms: int) -> bool:
+        """Opens buckets again that were closed while the clock was ahead; True if there are any.
+
+        What is settled in them has its fact stored, so reading them once more brings nothing twice.
+        """
+        if self.closing is not None or bucket_of(now_ms) >= self.buckets.first:
+            return False
+        self.buckets.reopen(bucket_of(max(0, now_ms - REOPEN_MS)))
+        return True
 
     def covered(self, due_ms: int, shard: int) -> bool:
         """True if a row at this place has been read if it was stored, so that only its hint can bring it in."""
