@@ -182,7 +182,8 @@ async def test_killed_at_random_moments(server: Server) -> None:
         loads = [asyncio.create_task(create_and_cancel(client)) for _ in range(4)]
         for _ in range(ROUNDS):
             await asyncio.sleep(rng.uniform(0.2, 1.2))
-            await process.kill()
+            created.append(await client.create("t", b"x", delay=rng.uniform(0, 1)))
+            await process.kill()  # with an answer as fresh as can be
             process = await server.start()
         over.set()
         await asyncio.gather(*loads)
