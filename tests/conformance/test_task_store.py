@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_adapters import StoresUnderTest, fresh_bucket, namespace_id, row
 
+from bucketsched.core import task_id as ids
 from bucketsched.core.task import (
     FactKind,
     Facts,
@@ -141,6 +142,11 @@ class TestGet:
     async def test_what_is_not_there_is_none(self, tasks: TaskStore) -> None:
         missing = row(bucket_start_ms(fresh_bucket()), namespace_id())
         assert await fetch(tasks, missing) is None
+
+    @pytest.mark.parametrize("minute", [(1 << 31) - 1, 1 << 31, ids.MINUTE_MAX])
+    async def test_a_place_in_the_farthest_future_is_none(self, tasks: TaskStore, minute: int) -> None:
+        due_ms = bucket_start_ms(minute)
+        assert await tasks.get(due_ms, namespace_id(), ids.mint(due_ms, SHARD, 0)) is None
 
     async def test_the_place_is_due_namespace_and_id(self, tasks: TaskStore) -> None:
         written = row(bucket_start_ms(fresh_bucket()) + 10, namespace_id())

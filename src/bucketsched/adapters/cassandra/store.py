@@ -24,6 +24,8 @@ TTL_S_MAX = 20 * 365 * 86_400
 """The server refuses more."""
 EXPIRES_S_MAX = (1 << 31) - 2 - 86_400
 """The last second, since the Unix epoch, at which the server lets a cell expire, less a day for clocks that differ."""
+BUCKET_MAX = (1 << 31) - 1
+"""What the column holds: the year 6053. Ids reach farther."""
 FACTS_OUTLIVE_S = 86_400
 """A fact expires that much after its row, so that no row is ever seen without its facts."""
 MARK_ROWS_MAX = 100
@@ -158,6 +160,8 @@ class CassandraTaskStore:
 
     async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
         """See TaskStore."""
+        if bucket_of(due_ms) > BUCKET_MAX:
+            return None
         place = (bucket_of(due_ms), shard_in(task_id), due_ms, namespace_id, task_id)
         rows = await self._session.read(self._statements["get"], place)
         return next(iter(_decode(rows)), None)
