@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
+import grpc.aio
 import pytest
 from delivery_world import DeliveryWorld, Names, until
 from google.protobuf.duration_pb2 import Duration
@@ -123,6 +124,39 @@ async def test_a_broken_stream_gives_its_tasks_to_another(served: Served, caplog
     second.cancel()
     await served.hub.drain(0)
     assert not caplog.records  # it is nothing unusual
+
+
+class Vanished:
+    """The context of a worker that goes away in the middle of a message to it."""
+
+    def __init__(self) -> None:
+        self.messages = [pb.AttachRequest(hello=pb.WorkerHello(queue="jobs", max_in_flight=10))]
+
+    async def read(self) -> pb.AttachRequest:
+        if not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop()
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+    async def write(self, message: pb.AttachResponse) -> None:
+        raise grpc.aio.InternalError("the batch failed")
+
+
+async def test_a_worker_that_vanishes_is_no_fault_of_the_server(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.world.dispatch(1)
+    servicer = WorkerServicer(served.hub, Names(), list)
+    context: Any = Vanished()
+    await servicer.attach(context, context)
+    assert not caplog.records
+    again = served.attach()
+    await again.write(again.greeting)
+    offers = (await again.read()).offers
+    assert len(offers) == 1
+    again.cancel()
 
 
 async def test_a_later_hello_changes_how_much_is_offered(served: Served) -> None:

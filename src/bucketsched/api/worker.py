@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-import grpc
+import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
@@ -89,6 +89,8 @@ class WorkerServicer:
                 await self._serve(context, attachment)
             finally:
                 attachment.detach()
+        except grpc.aio.InternalError:
+            return  # the worker went away while something was sent to it
         except Exception as error:
             failure = error
         else:
