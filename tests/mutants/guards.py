@@ -113,12 +113,10 @@ GUARDS = [
                 batch.withheld.append((row, owned))
             elif owned.status(row.ref) != QUEUED:
                 owned.leave(row)
-            else:
-                size""",
+            elif row.due_ms""",
         """            elif owned.status(row.ref) != QUEUED:
                 owned.leave(row)
-            else:
-                size""",
+            elif row.due_ms""",
         (SEQUENCES, "tests/unit/test_dispatcher.py"),
     ),
     Guard(
@@ -162,7 +160,7 @@ GUARDS = [
         "poller/takeover.py",
         "await write_consequences(self._store, await self._successors(replay), replay.marks)",
         "await write_consequences(self._store, [], replay.marks)",
-        (LANE,),
+        (LATE,),
     ),
     Guard(
         "clear-predecessors-versioned",
@@ -280,8 +278,8 @@ GUARDS = [
         "bounded-hints",
         "hints beyond the budget are left to the loader",
         "poller/owned_range.py",
-        "if 2 * self.resident_rows < 3 * self._rows_max and not self._crowded():",
-        "if True:",
+        "        if self.spare_rows:\n",
+        "        if True:\n",
         (RANGE, LANE),
     ),
     Guard(
@@ -334,29 +332,11 @@ GUARDS = [
         (LATE,),
     ),
     Guard(
-        "phase-is-checked-after-the-read",
-        "a range that was given up meanwhile does not answer",
-        "poller/changes.py",
-        """            if owned.phase is not Phase.ACTIVE:
-                return HintAnswer.NOT_READY
-""",
-        "",
-        (LATE,),
-    ),
-    Guard(
         "successors-are-queued-at-the-commit",
         "a moved row is dispatched also if whoever asked for it has gone",
         "poller/dispatcher.py",
         "                change.owned.admit(StoredTask(change.successor))\n",
         "                pass\n",
-        (LATE,),
-    ),
-    Guard(
-        "moved-rows-lower-what-is-done",
-        "a taker finds a moved row although its bucket was read past it",
-        "poller/takeover.py",
-        "low[bucket_of(new_due_ms)] = min(low[bucket_of(new_due_ms)], new_due_ms)",
-        "pass",
         (LATE,),
     ),
     Guard(

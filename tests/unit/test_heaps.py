@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bucketsched.core import task_id as ids
@@ -19,6 +19,7 @@ def row(due_ms: int, number: int, priority: Priority = Priority.NORMAL) -> TaskR
     return TaskRow(due_ms, bytes(16), ids.mint(due_ms, 0, number), TaskBody("n", "q", "t", priority=priority))
 
 
+@example([10, 11, 13], 10, 5)
 @given(st.lists(st.integers(0, 1_000), max_size=40), st.integers(0, 1_000), st.integers(0, 50))
 def test_what_is_due_comes_out_earliest_first_and_nothing_else(dues: list[int], now_ms: int, limit: int) -> None:
     heap = DueHeap()

@@ -135,7 +135,7 @@ async def test_a_range_is_released_only_after_its_marks(world: World) -> None:
     await world.pass_ms(600)
     world.store.hold("mark")
     stopping = asyncio.create_task(process.lane.stop())
-    await world.pass_ms(3_000)
+    await world.pass_ms(10_000)
     assert not world.leases.ranges[0].released
     world.store.let_go("mark")
     await world.until(stopping.done)

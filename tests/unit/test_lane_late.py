@@ -123,7 +123,10 @@ async def test_a_former_owner_can_not_answer_for_a_late_row() -> None:
     world = await World(grace_ms=5_000).prepare()
     first = await world.process("a")
     row = world.row(1_000)
-    await world.pass_ms(bucket_end_ms(row.bucket) + 4_000 - world.clock.now_ms(), step_ms=500)
+    end_ms = bucket_end_ms(row.bucket) - world.clock.now_ms()
+    last = world.row(end_ms + 3_500)  # with it the first finds itself fenced, before it would close the bucket
+    await world.create(last, hint=first)
+    await world.pass_ms(end_ms + 3_000, step_ms=500)
 
     async def unreachable(leases: list[Lease]) -> set[int]:
         raise Unavailable("cut off")
@@ -132,7 +135,8 @@ async def test_a_former_owner_can_not_answer_for_a_late_row() -> None:
     for state in world.leases.ranges.values():
         state.holder = None
     second = await world.process("b")
-    await world.pass_ms(5_000, step_ms=100)
+    await world.pass_ms(6_000, step_ms=100)
+    assert first.lane.dispatcher._ranges[0].closing is None
     assert second.lane.dispatcher._ranges[0].first_open_bucket > row.bucket
     await world.create(row)
     asked = asyncio.create_task(first.lane.admit(row))
@@ -142,7 +146,7 @@ async def test_a_former_owner_can_not_answer_for_a_late_row() -> None:
     await world.until(asked.done)
     assert asked.result() is HintAnswer.TAKEN
     await world.pass_ms(1_000)
-    assert len(world.dispatched()) == 1
+    assert len(world.dispatched()) == 2
     await world.close()
 
 

@@ -24,7 +24,7 @@ from ..core import task_id as ids
 from ..core.checkpoint import NO_OFFSET, Checkpoint, record_hash
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, Section, decode
-from ..core.task import FactKind, Mark, RowRef, TaskRow, bucket_of
+from ..core.task import FactKind, Mark, RowRef, TaskRow
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
@@ -127,9 +127,6 @@ class Takeover:
         owned.sequence += 1  # also for a second try: two checkpoints of one order could be mixed
         first = max(old.first_open_bucket, replay.first_open_bucket)
         low = {bucket: due for bucket, due in old.low_due_ms.items() if bucket >= first}
-        for ref, new_due_ms in replay.moved:  # a moved row may be due before what was done of its new bucket
-            if ref_of_successor(ref, new_due_ms) not in replay.settled and bucket_of(new_due_ms) in low:
-                low[bucket_of(new_due_ms)] = min(low[bucket_of(new_due_ms)], new_due_ms)
         return Checkpoint(
             owned.epoch, owned.sequence, self._journal.name, self._journal.lane, offset, value_hash, first, low
         )
@@ -202,9 +199,3 @@ class Takeover:
             body, generation = stored.row.body, ref.generation + 1
             rows.append(TaskRow(new_due_ms, ref.namespace_id, ref.task_id, body, generation, ref.attempt))
         return rows
-
-
-def ref_of_successor(packed: bytes, new_due_ms: int) -> bytes:
-    """The reference of the row that a move makes."""
-    ref = RowRef.unpack(packed)
-    return RowRef(new_due_ms, ref.namespace_id, ref.task_id, ref.generation + 1, ref.attempt).pack()
