@@ -99,8 +99,8 @@ class World:
 
     async def close(self) -> None:
         for process in self.processes:
-            if process.running and not process.running.done():
-                await process.halt()
+            if process.running is not None:
+                await process.halt()  # also if it has failed: nobody else takes note of that
 
     # ---- rows
 
