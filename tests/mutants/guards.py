@@ -8,6 +8,7 @@ LANE = "tests/unit/test_lane.py"
 SEQUENCES = "tests/unit/test_lane_guards.py"
 RANGE = "tests/unit/test_owned_range.py"
 LATE = "tests/unit/test_lane_late.py"
+RACES = "tests/unit/test_lane_races.py"
 
 
 @dataclass(frozen=True)
@@ -386,6 +387,30 @@ GUARDS = [
         "        for bucket in range(present, bucket_of(until_ms) + 1):\n            self._begin(bucket)\n",
         "",
         (RANGE, LATE),
+    ),
+    Guard(
+        "buckets-open-again",
+        "what a clock that was ahead has closed is open again when it is set right",
+        "poller/loader.py",
+        "                if owned.reopen(now_ms):\n",
+        "                if False:\n",
+        (RACES,),
+    ),
+    Guard(
+        "future-rows-go-back",
+        "a row that a clock step has put into the future does not hold up the others",
+        "poller/dispatcher.py",
+        "            elif row.due_ms > batch.at_ms:\n",
+        "            elif False:\n",
+        (RACES,),
+    ),
+    Guard(
+        "the-present-is-whole-buckets",
+        "the bucket of now is not taken for backlog late in its minute",
+        "poller/loader.py",
+        "waiting += [(c.bucket < present,",
+        "waiting += [(c.edge_ms < present_ms,",
+        (RACES,),
     ),
     Guard(
         "cancel-by-the-journal",

@@ -125,7 +125,8 @@ class TaskService:
         now_ms = self._clock.now_ms()
         placed = [self._placed(task, now_ms) for task in tasks]
         names = {(t.namespace, t.queue) for t, p in zip(tasks, placed, strict=True) if not isinstance(p, RequestError)}
-        queues = {name: await self._queue(*name) for name in sorted(names)}
+        found = await asyncio.gather(*(self._queue(*name) for name in names))
+        queues = dict(zip(names, found, strict=True))
         taken: dict[tuple[bytes, bytes], TaskBody] = {}
         rows: list[TaskRow | RequestError | Unavailable] = []
         for task, place in zip(tasks, placed, strict=True):
