@@ -448,12 +448,12 @@ async def test_dispatch_goes_on_while_the_store_is_down(world: World) -> None:
     await world.create(*rows)
     process = await world.process()
     await world.pass_ms(500)
-    world.store.down = True
+    world.store.down = world.catalog.down = True
     await world.pass_ms(90_000, step_ms=100)
     assert len(world.dispatched()) == 90
     with pytest.raises(Unavailable):
         await world.store.get(rows[0].due_ms, NAMESPACE, rows[0].task_id)
-    world.store.down = False
+    world.store.down = world.catalog.down = False
     await world.pass_ms(20_000, step_ms=100)
     assert len(world.dispatched()) == 99
     assert (await facts(world, rows[0])).dispatched_ms is not None

@@ -59,8 +59,8 @@ class Lane:
         self._limits = limits
         self._ranges: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
-        queues = QueueDirectory(catalog, clock)
-        self.dispatcher = Dispatcher(self._ranges, journal, leases, self._marker, queues, clock, limits)
+        self._queues = QueueDirectory(catalog, clock)
+        self.dispatcher = Dispatcher(self._ranges, journal, leases, self._marker, self._queues, clock, limits)
         wake = self.dispatcher.wake.set
         self._loader = Loader(self._ranges, store, clock, limits, constants.horizon_ms, wake)
         self.dispatcher.drained = self._loader.drained
@@ -100,6 +100,7 @@ class Lane:
             self._checkpointer.run(),
             self._rescanner.run(self._found),
             self._closer.run(),
+            self._queues.run(),
         ]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
@@ -142,7 +143,7 @@ class Lane:
             return
         lease = await self._leases.acquire(range_id)
         shards = self._constants.shards_of(range_id)
-        owned = OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded)
+        owned = OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded, self._queues.expect)
         self._ranges[range_id] = owned
         pause = RETRY_S_MIN
         while owned.phase is Phase.RECOVERING:

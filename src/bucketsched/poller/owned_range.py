@@ -65,9 +65,16 @@ class OwnedRange:
     """One range of this lane under one epoch."""
 
     def __init__(
-        self, lease: Lease, shards: Iterable[int], heap_rows_max: int, crowded: Callable[[], bool] = lambda: False
+        self,
+        lease: Lease,
+        shards: Iterable[int],
+        heap_rows_max: int,
+        crowded: Callable[[], bool] = lambda: False,
+        expect: Callable[[bytes, str], None] = lambda namespace_id, queue: None,
     ) -> None:
-        """`crowded`: True while the lane has no memory for rows that the store keeps anyway."""
+        """`crowded`: True while the lane has no memory for rows that the store keeps anyway. `expect` is called with
+        the namespace id and the queue of every row that is loaded.
+        """
         self.lease = lease
         self.range_id = lease.range_id
         self.epoch = lease.epoch
@@ -85,7 +92,7 @@ class OwnedRange:
         self.resident_bytes = 0
         self.reading_rows = 0
         self.queued: Counter[int] = Counter()
-        self._rows_max, self._crowded = heap_rows_max, crowded
+        self._rows_max, self._crowded, self._expect = heap_rows_max, crowded, expect
         self._held = 0
         self._known: dict[bytes, int] = {}
         self._undone: dict[int, list[bytes]] = {}
@@ -173,6 +180,7 @@ class OwnedRange:
 
     def _queue(self, row: TaskRow) -> None:
         self._known[row.ref] = QUEUED
+        self._expect(row.namespace_id, row.body.queue)
         heappush(self._undone.setdefault(row.bucket, []), row.ref)
         self.queued[row.bucket] += 1
         self.heap.push(row)

@@ -1,6 +1,12 @@
-"""Queues by name, as the dispatcher needs them: at once, from memory."""
+"""Queues by name, as the dispatcher needs them: at once, from memory.
+
+They are looked up when the first row of theirs is loaded, so that one whose first row falls due while the store is away
+is known by then.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 from ..core.catalog import Queue
 from ..core.errors import Unavailable
@@ -9,6 +15,8 @@ from ..ports import Catalog, Clock
 QUEUES_MAX = 10_000
 MISSING_S = 5.0
 """How long a queue that does not exist is believed not to."""
+LOOKUPS_IN_FLIGHT_MAX = 16
+RETRY_S = 1.0
 
 
 class QueueDirectory:
@@ -18,6 +26,32 @@ class QueueDirectory:
         self._catalog, self._clock = catalog, clock
         self._found: dict[tuple[bytes, str], Queue] = {}
         self._missing: dict[tuple[bytes, str], float] = {}
+        self._expected: set[tuple[bytes, str]] = set()
+        self._wake = asyncio.Event()
+
+    def expect(self, namespace_id: bytes, name: str) -> None:
+        """A row of this queue was loaded: it will be asked for."""
+        key = (namespace_id, name)
+        if key not in self._found and len(self._expected) < QUEUES_MAX:
+            self._expected.add(key)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Looks up what is expected, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._expected:
+                keys = list(self._expected)[:LOOKUPS_IN_FLIGHT_MAX]
+                found = await asyncio.gather(*(self._look_up(key) for key in keys))
+                if not all(found):
+                    await self._clock.sleep(RETRY_S)
+
+    async def _look_up(self, key: tuple[bytes, str]) -> bool:
+        done = self.known(*key) or await self.fetch(*key)
+        if done:
+            self._expected.discard(key)
+        return done
 
     def known(self, namespace_id: bytes, name: str) -> bool:
         """True if `get` can answer."""
