@@ -204,7 +204,7 @@ async def test_killed_at_every_failpoint(server: Server) -> None:
     """In turn, each process with what the one before has left, while a client goes on creating."""
     first = await server.start()
     async with Client(server.address, timeout=60) as client:
-        tasks = await create(client, [0.2 + i / 20 for i in range(400)])
+        tasks = await create(client, [0.2 + i / 30 for i in range(300)])
         await until_ms(tasks[5].due_ms)
         await first.kill()
         creating = []
@@ -214,7 +214,7 @@ async def test_killed_at_every_failpoint(server: Server) -> None:
             assert await victim.ended() == -SIGKILL
         last = await server.start()
         tasks += [task for created in await asyncio.gather(*creating) for task in created]
-        assert len(tasks) == 400 + 5 * len(PLACES)
+        assert len(tasks) == 300 + 5 * len(PLACES)
         async with echoing(client) as echo:
             await echo.until_all(tasks)
             assert not echo.early()

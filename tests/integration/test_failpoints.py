@@ -79,7 +79,7 @@ async def test_pollers_die_taking_over(cluster: Cluster, work: Workload, start: 
     """One after the other, each of its inheritance; of the first one's last transactions nothing is marked."""
     first = start("first", "poller", "dispatch.committed:12", poller__mark_interval_ms=5_000)
     await cluster.settled(first)
-    tasks = await work.create(delays(200, 0.5, 4) + delays(100, 4, 25))
+    tasks = await work.create(delays(200, 0.5, 4) + delays(100, 4, 18))
     await died(first)
     for place in TAKEOVER:
         await died(start("heir", "poller", f"{place}:2"))
