@@ -15,7 +15,7 @@ from bucketsched.core.task import BUCKET_MS
 pytestmark = pytest.mark.stack
 
 AT_ONCE = 10_000
-AT_ONCE_S = 9.0
+AT_ONCE_S = 7.0
 
 ROWS = 100_000
 HEAP_ROWS_MAX = 10_000

@@ -69,7 +69,7 @@ def late_between(work: Workload, tasks: list[CreatedTask], first_ms: int, last_m
 
 
 async def test_without_zookeeper_owners_go_on(work: Workload, private_stack: Stack) -> None:
-    tasks = await work.create(delays(300, 10))
+    tasks = await work.create(delays(300, 7))
     await asyncio.to_thread(private_stack.zookeeper.kill)
     away_ms = now_ms()
     tasks += await create_meanwhile(work)
@@ -80,7 +80,7 @@ async def test_without_zookeeper_owners_go_on(work: Workload, private_stack: Sta
 
 
 async def test_without_kafka_tasks_are_accepted(work: Workload, private_stack: Stack) -> None:
-    tasks = await work.create(delays(300, 10))
+    tasks = await work.create(delays(300, 7))
     await work.recorder.until_all(earliest(tasks))
     await asyncio.to_thread(private_stack.kafka.kill)
     tasks += await create_meanwhile(work)
@@ -89,7 +89,7 @@ async def test_without_kafka_tasks_are_accepted(work: Workload, private_stack: S
 
 
 async def test_without_cassandra_what_is_loaded_goes_out_in_time(work: Workload, private_stack: Stack) -> None:
-    tasks = await work.create(delays(300, 10))
+    tasks = await work.create(delays(300, 7))
     await work.recorder.until_all(earliest(tasks))
     await asyncio.to_thread(private_stack.cassandra.pause)
     away_ms = now_ms()
