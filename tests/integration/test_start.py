@@ -46,6 +46,7 @@ async def test_wrong_settings_stop_the_start_with_one_line(cluster: Cluster, tak
     wrong = [
         (cluster.start("empty", cassandra__keyspace="nobody_made_it"), INVALID, "run `bucketsched admin migrate`"),
         (cluster.start("away", cassandra__contact_points=["127.0.0.1:1"]), UNAVAILABLE, "no answer from 127.0.0.1:1"),
+        (cluster.start("root", zookeeper__root="/nobody_made_it"), INVALID, "zookeeper.root: .* no complete tree"),
         (cluster.start("centre", cassandra__local_datacenter="dc9"), INVALID, "no 'dc9' among datacenter1"),
         (cluster.start("port", node__grpc_address=taken_port), INVALID, f"{taken_port}: Address already in use"),
         (cluster.start("port", node__internal_address=taken_port), INVALID, f"{taken_port}: Address already in use"),

@@ -23,7 +23,7 @@ from ..adapters.owners_grpc import GrpcOwners
 from ..adapters.system_clock import SystemClock
 from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..adapters.zookeeper.plan_store import ZooKeeperPlanStore
-from ..adapters.zookeeper.tree import create_tree
+from ..adapters.zookeeper.tree import TreeMissing, create_tree
 from ..api.internal import OwnerServicer
 from ..api.rpc import Service
 from ..api.server import GrpcServer
@@ -73,6 +73,7 @@ class Node:
         self._servers: list[GrpcServer] = []
         self._hub: WorkerHub | None = None
         self._poller: PollerRole | None = None
+        self._started = False
 
     # ---- start
 
@@ -80,12 +81,17 @@ class Node:
         """Connects, serves, joins. Raises ConfigError, Unavailable."""
         telemetry.configure(self._settings.log.level, self._settings.log.format)
         await self._connect()
+        try:
+            await self._ensure_tree()
+        except Unavailable as error:
+            log.warning("ZooKeeper can't be reached yet", error=str(error))
         self._membership = ZooKeeperMembership(self._settings.zookeeper, self._constants)
         if "poller" in self._roles:
             self._poller = self._make_poller()
         internal = await self._serve_internal() if self._poller else ""
         public = await self._serve_public()
         await self._begin_work(public, internal)
+        self._started = True
         log.info("ready", roles=",".join(self._roles), grpc=public, internal=internal, member=self._name)
         if self._ready:
             self._ready(public)
@@ -105,11 +111,16 @@ class Node:
         self._directory = Directory(self._catalog, self._clock)
 
     async def _ensure_tree(self) -> None:
-        """Makes what is missing of the cluster's tree in ZooKeeper, its epochs behind the checkpoints'."""
+        """Puts the epochs in ZooKeeper behind the checkpoints'. At the start, a missing tree is a wrong setting."""
         ranges = range(self._constants.ranges)
         found = await asyncio.gather(*(self._checkpoints.load(r) for r in ranges))
         checkpoints = {r: c for r, c in zip(ranges, found, strict=True) if c}
-        await create_tree(self._settings.zookeeper, self._constants, checkpoints)
+        try:
+            await create_tree(self._settings.zookeeper, self._constants, checkpoints, from_nothing=False)
+        except TreeMissing as error:
+            if self._started:
+                raise
+            raise ConfigError(f"settings zookeeper.hosts and zookeeper.root: {error}") from error
 
     def _make_poller(self) -> PollerRole:
         return PollerRole(

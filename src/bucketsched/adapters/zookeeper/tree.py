@@ -94,15 +94,25 @@ async def read_range(session: ZooKeeperSession, tree: Tree, range_id: int) -> Ra
     return RangeNode(decode_range(data), stat.version, stat.numChildren > 0)
 
 
-def missing(tree: Tree) -> Unavailable:
+class TreeMissing(Unavailable):
+    """Nobody has migrated here: a wrong root or ensemble, or one that was restored empty."""
+
+
+def missing(tree: Tree) -> TreeMissing:
     """The error where the tree, or a part of it, is not there."""
-    return Unavailable(f"ZooKeeper has no complete tree at {tree.top}: run `bucketsched admin migrate`")
+    return TreeMissing(f"ZooKeeper has no complete tree at {tree.top}: run `bucketsched admin migrate`")
 
 
 async def create_tree(
-    settings: ZooKeeperSettings, constants: ClusterConstants, checkpoints: Mapping[int, Checkpoint]
+    settings: ZooKeeperSettings,
+    constants: ClusterConstants,
+    checkpoints: Mapping[int, Checkpoint],
+    from_nothing: bool = True,
 ) -> None:
     """Makes what is missing of the cluster's tree and puts its epochs behind the checkpoints'.
+
+    Only a migration may begin `from_nothing`: a node that did so with a wrong root or ensemble would become a second
+    cluster over the same rows. Else TreeMissing is raised where there is no tree.
 
     Safe to repeat, and to run in many processes at once; changes nothing in a tree that is complete and was not lost.
     After ZooKeeper was restored empty, or from an old copy, every range goes on above its checkpoint's epoch and the
@@ -111,8 +121,11 @@ async def create_tree(
     """
     session = ZooKeeperSession(settings)
     await session.open()
+    tree = Tree.of(settings, constants)
     try:
-        await _make(session, Tree.of(settings, constants), constants, checkpoints)
+        if not from_nothing and not await session.exists(tree.top):
+            raise missing(tree)
+        await _make(session, tree, constants, checkpoints)
     except (NoNodeError, OwnershipLost) as error:
         raise Unavailable(f"the tree was not completed: {error!r}") from error
     finally:
