@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from uuid import UUID
 
 from .task import Priority
 
@@ -26,11 +25,6 @@ class Namespace:
     name: str
     namespace_id: bytes
     created_ms: int
-
-    @property
-    def uuid(self) -> UUID:
-        """The id as a UUID."""
-        return UUID(bytes=self.namespace_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,6 @@ class OpenBuckets:
                 if not cursor.complete and not cursor.reading:
                     yield cursor
 
-    def begun(self, bucket: int) -> bool:
-        """True if its rows are being read, or were."""
-        return bucket in self._reading or bucket in self._read
-
     def is_read(self, bucket: int) -> bool:
         """True if it is read to its end."""
         return bucket in self._read
