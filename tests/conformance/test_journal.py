@@ -256,7 +256,7 @@ async def test_whoever_commits_while_fenced_is_either_seen_or_refused(
     await asyncio.wait_for(some.wait(), DEADLINE_S)
     await taker.fence(0)
     seen = await records(taker, 0)
-    # Kafka's coordinator may answer an EndTxn that meets the fence with UNKNOWN: then the fencer knows what became of it.
+    # Kafka may answer an EndTxn that meets the fence with UNKNOWN: the fencer knows what became of it.
     with pytest.raises((OwnershipLost, OutcomeUnknown)):
         await asyncio.wait_for(writer, DEADLINE_S)
     assert seen == await records(taker, 0)
