@@ -25,7 +25,7 @@ import bucketsched
 from bucketsched import app
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.api.worker import WorkerServicer
-from bucketsched.cli import main
+from bucketsched.cli import connection, main
 from bucketsched.cli.parameters import INSTANT, LENGTH
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.delivery.hub import WorkerHub
@@ -373,6 +373,29 @@ def test_the_module_runs_and_ends_with_the_code() -> None:
     done = run_module("-m", "bucketsched", "--timeout", "0.1", "--address", "127.0.0.1:1", "task", "get", "x")
     assert done.returncode == 5
     assert done.stderr.count("\n") == 1
+
+
+def test_a_command_that_waits_for_its_server_says_so(cli: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.05)
+    code, out, err = cli("--timeout", "0.5", "--address", "127.0.0.1:1", "task", "get", "x")
+    waiting, failed = err.splitlines()
+    assert (code, out) == (5, "")
+    assert "127.0.0.1:1" in waiting
+    assert "0.5 s" in waiting
+    assert "UNAVAILABLE" in failed
+
+
+def test_an_address_is_no_url(cli: Outcome) -> None:
+    code, _, err = cli("--address", "http://127.0.0.1:7400", "task", "get", "x")
+    assert code == 2
+    assert "must be host:port" in err
+
+
+@pytest.mark.parametrize("command", [["dev"], ["node"], ["config", "show"], ["version"], ["admin", "migrate"]])
+def test_a_command_that_calls_no_server_takes_no_address(cli: Outcome, command: list[str]) -> None:
+    code, _, err = cli(*command, "--address", "127.0.0.1:1")
+    assert code == 2
+    assert "--address" in err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

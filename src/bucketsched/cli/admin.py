@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .connection import Connection, connection_options
+from .connection import Connection, connection_options, output_options
 from .output import instant, show, show_all
 from .parameters import LENGTH
 from .settings import settings_options
@@ -29,7 +29,7 @@ def admin() -> None:
 @click.option("--grace", type=LENGTH, help="How long after its end a bucket stays open [10m].")
 @click.option("--retention", type=LENGTH, help="How long tasks are kept after their due time [90d].")
 @settings_options
-@connection_options
+@output_options
 def migrate(
     connection: Connection,
     load: Callable[..., Any],

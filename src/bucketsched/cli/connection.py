@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 ADDRESS_DEFAULT = "127.0.0.1:7400"
 NAMESPACE_DEFAULT = "default"
 TIMEOUT_S_DEFAULT = 10.0
+PATIENCE_S = 1.0
+"""A command that takes longer says what it waits for."""
 
 Result = TypeVar("Result")
 Output = Literal["table", "json"]
@@ -31,14 +34,40 @@ class Connection:
     timeout_s: float = TIMEOUT_S_DEFAULT
 
     def call(self, use: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Runs `use` with a client that is connected to the address."""
+        """Runs `use` with a client that is connected to the address; says so if that takes long."""
         return asyncio.run(self._call(use))
 
     async def _call(self, use: Callable[[Client], Awaitable[Result]]) -> Result:
         from ..client import Client
 
-        async with Client(self.address, self.namespace, timeout=self.timeout_s) as client:
-            return await use(client)
+        patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._say_that_it_waits)
+        try:
+            async with Client(self.address, self.namespace, timeout=self.timeout_s) as client:
+                return await use(client)
+        finally:
+            patience.cancel()
+
+    def _say_that_it_waits(self) -> None:
+        said = f"bucketsched: no answer from {self.address} yet; trying for {self.timeout_s:g} s in all"
+        print(f"{said} (is a server running there? `bucketsched dev` starts one)", file=sys.stderr, flush=True)
+
+
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), help="For people, or one JSON document [table]."
+)
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """For a command that calls no server: it gets a `connection` whose output counts only."""
+
+    @output_option
+    @wraps(command)
+    def with_output(*arguments: Any, output: Output | None, **options: Any) -> Any:
+        above = click.get_current_context().obj
+        connection = above if isinstance(above, Connection) else Connection()
+        return command(*arguments, connection=replace(connection, output=output or connection.output), **options)
+
+    return with_output
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,7 +77,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--address", envvar="BUCKETSCHED_ADDRESS", metavar="HOST:PORT", help=f"Server to call [{ADDRESS_DEFAULT}]."
     )
     @click.option("--namespace", envvar="BUCKETSCHED_NAMESPACE", help=f"Namespace [{NAMESPACE_DEFAULT}].")
-    @click.option("--output", type=click.Choice(["table", "json"]), help="For people, or one JSON document [table].")
+    @output_option
     @click.option(
         "--timeout",
         type=click.FloatRange(0, 3600, min_open=True),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .connection import ADDRESS_DEFAULT, Connection, connection_options
+from .connection import ADDRESS_DEFAULT, Connection, output_options
 from .output import show, show_all
 from .settings import settings_options
 
@@ -30,7 +30,7 @@ DATA_DIR_DEFAULT = "bucketsched-data"
     show_default=True,
     help="Where to listen; port 0 takes a free one.",
 )
-@connection_options
+@output_options
 def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:
     """Run everything in one process, on SQLite, until SIGINT or SIGTERM. Says on stdout when it is ready."""
     from .. import app
@@ -47,7 +47,7 @@ def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:
 @click.command()
 @click.option("--roles", help="Some of api,poller,coordinator,deliver [all].")
 @settings_options
-@connection_options
+@output_options
 def node(connection: Connection, load: Callable[..., Any], roles: str | None) -> int:
     """Run roles of a cluster, until SIGINT or SIGTERM. Says on stdout when it is ready."""
     from .. import app
@@ -71,7 +71,7 @@ def config() -> None:
 
 @config.command("show")
 @settings_options
-@connection_options
+@output_options
 def show_settings(connection: Connection, load: Callable[..., Any]) -> None:
     """Show the settings that a node would start with, secrets hidden."""
     from ..config import redacted
@@ -89,7 +89,7 @@ def show_settings(connection: Connection, load: Callable[..., Any]) -> None:
 
 
 @click.command()
-@connection_options
+@output_options
 def version(connection: Connection) -> None:
     """Show the version."""
     from .. import __version__

@@ -16,6 +16,7 @@ KEEPALIVE_TIMEOUT_MS = 5_000
 RECONNECT_MS_MIN = 100
 RECONNECT_MS_MAX = 2_000
 
+WEB_SCHEMES = ("http://", "https://", "grpc://")
 _ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 _OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -45,6 +46,8 @@ async def _uri(target: str) -> str:
     if not addresses:
         raise InvalidArgument("target", "must be host:port, or several separated by commas")
     if len(addresses) == 1:
+        if addresses[0].startswith(WEB_SCHEMES):
+            raise InvalidArgument("target", f"must be host:port without a scheme, is {addresses[0]!r}")
         return addresses[0]
     hosts = [_split(address) for address in addresses]
     resolved = [await _resolve(host, port) for host, port in hosts]
