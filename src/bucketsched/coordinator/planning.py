@@ -62,7 +62,7 @@ class Coordinator:
                     log.info("the plan is somebody else's now", reason=str(error))
                     await self._clock.sleep(self._limits.retry_s)
                 except Unavailable as error:
-                    log.warning("no planning", error=str(error))
+                    log.warning("no planning", error=str(error), recurring=True)
                     await self._clock.sleep(pause)
                     pause = min(2 * pause, self._limits.retry_s_max)
         finally:

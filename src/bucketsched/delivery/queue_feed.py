@@ -246,7 +246,7 @@ class QueueFeed:
         try:
             await self._subscribe_and_serve()
         except Unavailable as error:
-            log.warning("queue %s: %s; subscribing again", self._where, error)
+            log.warning("queue %s: %s; subscribing again", self._where, error, extra={"recurring": self._where})
             self._failures = await self._back_off(self._failures)
         except Exception:
             log.exception("queue %s: serving failed; subscribing again", self._where)

@@ -79,7 +79,7 @@ class Closer:
             done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._dispatcher.submit(Closing(owned, bucket, done))
         except Unavailable as error:
-            log.warning("closing waits", bucket=bucket, error=str(error))
+            log.warning("closing waits", bucket=bucket, error=str(error), recurring=True)
             return False
         closed = await done
         failpoints.reach("close.journaled")

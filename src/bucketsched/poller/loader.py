@@ -118,7 +118,8 @@ class Loader:
         try:
             page = await self._store.read_partition(cursor.bucket, cursor.shard, cursor.after, until_ms, limit)
         except Unavailable as error:
-            log.warning("loading waits for the store", range=owned.range_id, bucket=cursor.bucket, error=str(error))
+            where = {"range": owned.range_id, "bucket": cursor.bucket}
+            log.warning("loading waits for the store", **where, error=str(error), recurring=True)
             await self._clock.sleep(IDLE_S)
             owned.end_page(cursor)
         else:

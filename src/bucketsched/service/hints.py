@@ -123,7 +123,7 @@ async def _hint(owners: Owners, rows: Sequence[TaskRow], still_open: dict[bytes,
     try:
         answers = await owners.hint(rows)
     except Exception:  # a repetition must not end before its rows are answered
-        log.exception("hints could not be sent; they are repeated")
+        log.exception("hints could not be sent; they are repeated", extra={"recurring": True})
         return
     for row, answer in zip(rows, answers, strict=True):
         if answer is HintAnswer.TAKEN:
