@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .errors import StackError
 from .guard import watch
+from .layout import Layout
 from .stack import DEFAULT_FOLDER, Stack
 from .use import NAMED, any_stack
 
@@ -20,7 +21,7 @@ commands:
   down               stop what runs; the data stays
   wipe               stop what runs and remove the data
   status             what runs; exits 0 only if all three answer
-  restart SERVER     stop and start cassandra, kafka or zookeeper
+  restart SERVER     stop and start cassandra, kafka, zookeeper or one of several, such as cassandra-2
   jars               only fetch the jars
   run COMMAND ...    run a command with BUCKETSCHED_CONFIG naming the running servers, or own ones for that long
 """
@@ -72,7 +73,7 @@ def restart(stack: Stack, names: list[str]) -> int:
 def jars(stack: Stack, _: list[str]) -> int:
     """Fetches the jars."""
     for server in stack.servers:
-        server.jars.of(server.name)
+        server.jars.of(server.kind)
     return 0
 
 
@@ -110,11 +111,15 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where their files are (default: .stack)")
+    parser.add_argument("--cassandra-nodes", type=int, default=1, metavar="N", help="default: 1; more need Linux")
+    parser.add_argument("--kafka-brokers", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--fronted", action="store_true", help="servers name the addresses of proxies to clients")
     parser.add_argument("command", choices=WORK, metavar="COMMAND")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
     given = parser.parse_args()
     try:
-        return WORK[given.command](Stack(given.dir, say), given.rest)
+        layout = Layout(given.cassandra_nodes, given.kafka_brokers, given.fronted)
+        return WORK[given.command](Stack(given.dir, say, layout), given.rest)
     except StackError as error:
         say(f"stack: {error}")
         return 1

@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .stack import ROOT, Stack
+from .layout import Layout
+from .stack import ONE_OF_EACH, ROOT, Stack
 
 GOODBYE_S_MAX = 90
 
@@ -19,9 +20,14 @@ GOODBYE_S_MAX = 90
 class Guard:
     """Watches over a stack's folder for as long as this process lives, or until `close`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, layout: Layout = ONE_OF_EACH) -> None:
+        counts = (
+            f"--cassandra-nodes={layout.cassandra_nodes}",
+            f"--kafka-brokers={layout.kafka_brokers}",
+            *(("--fronted",) if layout.fronted else ()),
+        )
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "tools.stack", "--dir", str(folder), "guard"],
+            [sys.executable, "-m", "tools.stack", "--dir", str(folder), *counts, "guard"],
             stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
 

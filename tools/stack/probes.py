@@ -9,12 +9,12 @@ from collections.abc import Callable
 TIMEOUT_S = 3.0
 
 
-def zookeeper_answers(port: int) -> bool:
+def zookeeper_answers(address: str) -> bool:
     """ZooKeeper says imok."""
-    return _ask(port, b"ruok", lambda conversation: conversation.recv(4)) == b"imok"
+    return _ask(address, b"ruok", lambda conversation: conversation.recv(4)) == b"imok"
 
 
-def cassandra_answers(port: int) -> bool:
+def cassandra_answers(address: str) -> bool:
     """Cassandra answers a query of its system tables, over CQL's binary protocol, version 4."""
     options = b"\x00\x01\x00\x0bCQL_VERSION\x00\x053.0.0"
     query = b"SELECT key FROM system.local"
@@ -25,20 +25,21 @@ def cassandra_answers(port: int) -> bool:
             conversation.sendall(_cql_frame(7, body))
         return _cql_answer(conversation)
 
-    return _ask(port, _cql_frame(1, options), converse) == b"\x08"
+    return _ask(address, _cql_frame(1, options), converse) == b"\x08"
 
 
-def kafka_answers(port: int) -> bool:
+def kafka_answers(address: str) -> bool:
     """Kafka names at least one broker and the controller (Metadata, version 4, of no topics)."""
     client = b"stack"
     request = struct.pack(">hhih", 3, 4, 1, len(client)) + client + struct.pack(">ib", 0, 0)
-    answer = _ask(port, struct.pack(">i", len(request)) + request, _sized)
+    answer = _ask(address, struct.pack(">i", len(request)) + request, _sized)
     return answer is not None and len(answer) > 12 and struct.unpack(">i", answer[8:12])[0] >= 1
 
 
-def _ask(port: int, request: bytes, converse: Callable[[socket.socket], bytes]) -> bytes | None:
+def _ask(address: str, request: bytes, converse: Callable[[socket.socket], bytes]) -> bytes | None:
+    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as conversation:
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as conversation:
             conversation.settimeout(TIMEOUT_S)
             conversation.sendall(request)
             return converse(conversation)

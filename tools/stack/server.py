@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from .errors import StackError
 from .jars import Jars, Java, find_java
+from .layout import Layout
 from .process import POLL_S, Process, saved, spawn
 
 START_S_MAX = 180
@@ -21,23 +22,46 @@ LOG_LINES_SHOWN = 25
 class Server(ABC):
     """A server of a stack. All methods block; call them from a thread where an event loop must go on."""
 
-    name: ClassVar[str]
-    port_names: ClassVar[tuple[str, ...]]
+    kind: ClassVar[str]
 
-    def __init__(self, folder: Path, jars: Jars) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, jars: Jars, layout: Layout, number: int = 1) -> None:
+        self.number = number
+        self.name = self.name_of(number)
+        self.folder = folder / self.name
         self.jars = jars
+        self.layout = layout
         self.ports: dict[str, int] = {}
+        """All ports of the stack, by name."""
+
+    @classmethod
+    def name_of(cls, number: int) -> str:
+        """The name of the nth server of this kind; the first is called after its kind."""
+        return cls.kind if number == 1 else f"{cls.kind}-{number}"
+
+    @property
+    def host(self) -> str:
+        """Where it listens."""
+        return "127.0.0.1"
 
     @property
     def address(self) -> str:
-        """host:port for clients."""
-        return f"127.0.0.1:{self.port}"
+        """host:port where it listens for clients."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def front(self) -> str:
+        """host:port that clients are told: its address, unless the stack is fronted."""
+        return f"{self.host}:{self.ports[f'{self.name}_front']}" if self.layout.fronted else self.address
 
     @property
     def port(self) -> int:
         """The clients' port."""
         return self.ports[self.port_names[0]]
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names of its ports, the clients' first."""
+        return (self.name, f"{self.name}_front") if self.layout.fronted else (self.name,)
 
     @property
     def log(self) -> Path:
@@ -128,7 +152,7 @@ class Server(ABC):
 
     def class_path(self) -> str:
         """All its jars."""
-        return f"{self.jars.of(self.name)}/*"
+        return f"{self.jars.of(self.kind)}/*"
 
     def write(self, name: str, text: str) -> Path:
         """Writes a file of its configuration."""

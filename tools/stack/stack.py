@@ -1,4 +1,4 @@
-"""All three servers in one folder."""
+"""All servers in one folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from .addresses import Addresses
 from .errors import StackError
 from .jars import Jars
+from .layout import Layout, quorum, replicas
 from .ports import choose
 from .server import START_S_MAX, Server
 from .servers import Cassandra, Kafka, ZooKeeper
@@ -21,20 +22,21 @@ from .servers import Cassandra, Kafka, ZooKeeper
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FOLDER = ROOT / ".stack"
 JARS_FOLDER = DEFAULT_FOLDER / "jars"
+ONE_OF_EACH = Layout()
 SETTINGS = """\
 # Written by tools.stack: how to reach the servers that it started.
 [cassandra]
-contact_points = ["{cassandra}"]
+contact_points = [{cassandra}]
 local_datacenter = "datacenter1"
-replication = 1
+replication = {copies}
 
 [zookeeper]
 hosts = "{zookeeper}"
 
 [kafka]
 bootstrap = "{kafka}"
-replication = 1
-min_insync_replicas = 1
+replication = {messages}
+min_insync_replicas = {in_sync}
 """
 
 
@@ -43,21 +45,29 @@ def _silent(_: str) -> None:
 
 
 class Stack:
-    """Cassandra, Kafka and ZooKeeper with their files in `folder`."""
+    """Cassandra, Kafka and ZooKeeper with their files in `folder`; one of each, unless the layout says otherwise.
 
-    def __init__(self, folder: Path = DEFAULT_FOLDER, say: Callable[[str], None] = _silent) -> None:
+    `cassandra` and `kafka` are the first of `cassandra_nodes` and `kafka_brokers`.
+    """
+
+    def __init__(
+        self, folder: Path = DEFAULT_FOLDER, say: Callable[[str], None] = _silent, layout: Layout = ONE_OF_EACH
+    ) -> None:
         self.folder = folder.resolve()
         self.say = say
+        self.layout = layout
         jars = Jars(JARS_FOLDER, say)
-        self.cassandra = Cassandra(self.folder / "cassandra", jars)
-        self.kafka = Kafka(self.folder / "kafka", jars)
-        self.zookeeper = ZooKeeper(self.folder / "zookeeper", jars)
+        nodes, brokers = range(1, layout.cassandra_nodes + 1), range(1, layout.kafka_brokers + 1)
+        self.cassandra_nodes = tuple(Cassandra(self.folder, jars, layout, number) for number in nodes)
+        self.kafka_brokers = tuple(Kafka(self.folder, jars, layout, number) for number in brokers)
+        self.cassandra, self.kafka = self.cassandra_nodes[0], self.kafka_brokers[0]
+        self.zookeeper = ZooKeeper(self.folder, jars, layout)
         self._share(self._last_ports())
 
     @property
     def servers(self) -> tuple[Server, ...]:
         """All of them, the slowest to start first."""
-        return self.cassandra, self.kafka, self.zookeeper
+        return *self.cassandra_nodes, *self.kafka_brokers, self.zookeeper
 
     @property
     def settings(self) -> Path:
@@ -92,7 +102,7 @@ class Stack:
             ports = self._choose_ports()
             self._share(ports)
             for server in self.servers:
-                server.jars.of(server.name)
+                server.jars.of(server.kind)
             (self.folder / "ports.json").write_text(json.dumps(ports))
             started: list[Server] = []
             try:
@@ -100,7 +110,7 @@ class Stack:
             except BaseException:
                 self._each(started, lambda server: server.stop(polite_s=5))
                 raise
-            self.settings.write_text(SETTINGS.format(**{server.name: server.address for server in self.servers}))
+            self.settings.write_text(self._settings_text())
 
     def down(self) -> None:
         """Stops all that run; their data stays for the next `up`."""
@@ -144,9 +154,20 @@ class Stack:
             with ThreadPoolExecutor(len(servers)) as pool:
                 list(pool.map(work, servers))
 
+    def _settings_text(self) -> str:
+        layout = self.layout
+        return SETTINGS.format(
+            cassandra=", ".join(f'"{node.front}"' for node in self.cassandra_nodes),
+            kafka=",".join(broker.front for broker in self.kafka_brokers),
+            zookeeper=self.zookeeper.front,
+            copies=replicas(layout.cassandra_nodes),
+            messages=replicas(layout.kafka_brokers),
+            in_sync=quorum(layout.kafka_brokers),
+        )
+
     def _share(self, ports: dict[str, int]) -> None:
         for server in self.servers:
-            server.ports = {name: ports[name] for name in server.port_names if name in ports}
+            server.ports = ports
 
     def _last_ports(self) -> dict[str, int]:
         try:
@@ -157,9 +178,10 @@ class Stack:
     def _choose_ports(self) -> dict[str, int]:
         """Running servers keep theirs; the others get the last ones if those are free."""
         last = self._last_ports()
-        kept = {name: last[name] for server in self.running() for name in server.port_names}
-        open_names = [name for server in self.servers for name in server.port_names if name not in kept]
-        return kept | choose(open_names, last, taken=set(kept.values()))
+        kept = {name: last[name] for server in self.running() for name in server.port_names if name in last}
+        names = dict.fromkeys(name for server in self.servers for name in server.port_names)
+        open_names = [name for name in names if name not in kept]
+        return kept | choose(open_names, last, set(kept.values()), self.layout.hosts)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .addresses import Addresses
 from .guard import Guard
-from .stack import DEFAULT_FOLDER, Stack
+from .layout import Layout
+from .stack import DEFAULT_FOLDER, ONE_OF_EACH, Stack
 
 NAMED = "BUCKETSCHED_TEST_STACK"
 """This environment variable names the settings file of servers to use."""
@@ -28,12 +29,12 @@ def running() -> Addresses | None:
 
 
 @contextmanager
-def own_stack(say: Callable[[str], None]) -> Iterator[Stack]:
+def own_stack(say: Callable[[str], None], layout: Layout = ONE_OF_EACH) -> Iterator[Stack]:
     """A stack of one's own in a folder of its own; gone afterwards, also if this process is killed."""
     DEFAULT_FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="own-", dir=DEFAULT_FOLDER))
-    guard = Guard(folder)
-    stack = Stack(folder, say)
+    guard = Guard(folder, layout)
+    stack = Stack(folder, say, layout)
     try:
         stack.up()
         yield stack

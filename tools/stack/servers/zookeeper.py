@@ -23,11 +23,10 @@ admin.enableServer=false
 class ZooKeeper(Server):
     """Where ownership is decided. Its tick allows sessions from 1 s."""
 
-    name = "zookeeper"
-    port_names = ("zookeeper",)
+    kind = "zookeeper"
 
     def answers(self) -> bool:
-        return zookeeper_answers(self.port)
+        return zookeeper_answers(self.address)
 
     def configure(self, java: Java) -> list[str]:
         data = self.folder / "data"
