@@ -155,6 +155,8 @@ class KafkaSettings(Section):
     username: str = ""
     password: SecretStr = SecretStr("")
     ca_file: str = ""
+    journal_retention_ms: int = Field(86_400_000, ge=3_600_000, le=30 * 86_400_000)
+    """How long the journal is kept behind the checkpoints, for `admin fsck`: 1 h to 30 days."""
 
     @model_validator(mode="after")
     def _replicas_suffice(self) -> KafkaSettings:

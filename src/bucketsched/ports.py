@@ -194,6 +194,20 @@ class Journal(Protocol):
         """Committed records from `start` to the end as it stands at the call. Raises Unavailable."""
         ...
 
+    async def find(self, lane: int, at_ms: int) -> int | None:
+        """The offset of the first committed record of this instant or later; None: there is none. Raises Unavailable.
+
+        Records are packed ones (core.journal_record); by which clock their time is told may be off by a second.
+        """
+        ...
+
+    async def trim(self, lane: int, before: int) -> bool:
+        """Forgets records before an offset; True if there is more to forget: call again. Offsets stay as they are.
+
+        What may be forgotten is the caller's business (coordinator.trimmer). Raises Unavailable.
+        """
+        ...
+
     async def close(self) -> None:
         """Aborts what is open and lets go, within a bounded time."""
         ...

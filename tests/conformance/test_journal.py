@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ from journal_harness import ADAPTERS, JournalHarness, collect, journal_harness, 
 
 from bucketsched.core.catalog import Queue
 from bucketsched.core.errors import OutcomeUnknown, OwnershipLost
+from bucketsched.core.journal_record import JournalRecord, encode
 from bucketsched.core.message import Headers
 from bucketsched.ports import CommitRefused, Journal, JournalEntry
 
@@ -333,6 +335,91 @@ async def test_an_instance_that_does_not_write_can_read(harness: JournalHarness,
     reader = harness.open(0)
     assert await records(reader, 0) == [b"record"]
     await journal.commit([], b"not fenced by a reader")
+
+
+# ---------------------------------------------------------------- trimming
+
+
+def packed(at_ms: int, number: int = 0) -> bytes:
+    """A record as lanes write them."""
+    return encode(JournalRecord(0, number.to_bytes(16, "big"), at_ms, []))
+
+
+async def instant() -> int:
+    """A millisecond that has only just begun."""
+    began = now = time.time_ns() // 1_000_000
+    while now <= began + 1:
+        await asyncio.sleep(0.001)
+        now = time.time_ns() // 1_000_000
+    return now
+
+
+async def test_records_are_found_by_their_time(harness: JournalHarness, journal: Journal) -> None:
+    instants, offsets = [], []
+    for number in range(3):
+        instants.append(await instant())
+        offsets.append(await journal.commit([], packed(instants[-1], number)))
+        await journal.init()
+    after = await instant()
+    reader = harness.open(1)
+    assert [await reader.find(0, at_ms) for at_ms in (0, *instants)] == [offsets[0], *offsets]
+    assert await reader.find(0, after) is None
+    assert await reader.find(2, 0) is None
+
+
+async def test_what_was_never_committed_is_not_found(journal: Journal, harness: JournalHarness, queue: Queue) -> None:
+    """It leaves a gap, which has a time of its own on Kafka."""
+    first = await journal.commit([], packed(await instant(), 1))
+    between = await instant()
+    with pytest.raises(CommitRefused):
+        await journal.commit([message(queue, bytes(harness.message_bytes_max))], packed(await instant(), 2))
+    assert await journal.find(0, between) is None
+    second = await journal.commit([], packed(await instant(), 3))
+    assert (await journal.find(0, 0), await journal.find(0, between)) == (first, second)
+
+
+async def trimmed(journal: Journal, lane: int, before: int) -> None:
+    while await journal.trim(lane, before):
+        pass
+
+
+async def test_what_is_trimmed_is_gone_and_the_rest_is_as_it_was(
+    harness: JournalHarness, journal: Journal, queue: Queue
+) -> None:
+    offsets = [await journal.commit([message(queue, b"%d" % i)], packed(i, i)) for i in range(6)]
+    other = await started(harness, 1)
+    await other.commit([], b"of the other")
+    before = await entries(journal, 0, offsets[3])
+    end = await journal.end(0)
+    await trimmed(other, 0, offsets[3])
+    assert await journal.start(0) == offsets[3]
+    assert await journal.end(0) == end
+    assert await entries(journal, 0, offsets[3]) == before
+    assert await records(journal, 1) == [b"of the other"]
+    later = await journal.commit([], b"later")
+    assert later >= end
+    assert await values(harness, queue, 6) == [b"%d" % i for i in range(6)], "messages are not the journal's"
+
+
+async def test_trimming_again_and_less_changes_nothing(journal: Journal) -> None:
+    offsets = [await journal.commit([], b"%d" % i) for i in range(6)]
+    for before in (offsets[4], offsets[4], offsets[1], 0):
+        await trimmed(journal, 0, before)
+        assert await journal.start(0) == offsets[4]
+    assert await records(journal, 0) == [b"4", b"5"]
+
+
+async def test_trimming_beyond_the_end_leaves_an_empty_lane_with_its_offsets(journal: Journal) -> None:
+    last = [await journal.commit([], b"%d" % i) for i in range(3)][-1]
+    await trimmed(journal, 0, last + 1_000)
+    assert await records(journal, 0) == []
+    assert await journal.commit([], b"later") > last
+    assert await records(journal, 0) == [b"later"]
+
+
+async def test_a_lane_that_nobody_wrote_can_be_trimmed(journal: Journal) -> None:
+    await trimmed(journal, 2, 10)
+    assert await journal.start(2) == await journal.end(2)
 
 
 # ---------------------------------------------------------------- close

@@ -30,6 +30,7 @@ from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
 from ..config import MESSAGE_OVERHEAD_BYTES, Settings
 from ..coordinator.planning import Coordinator
+from ..coordinator.trimmer import JournalTrimmer
 from ..core.cluster import ClusterConstants
 from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
@@ -206,6 +207,7 @@ class Node:
         if "coordinator" in self._roles:
             self._plan_store = ZooKeeperPlanStore(self._settings.zookeeper, self._constants)
             self._spawn(Coordinator(self._plan_store, self._clock, membership=self._membership).run())
+            self._spawn(self._trim_journal())
         if self._poller:
             while self._poller.lane is None:
                 await self._clock.sleep(0.01)
@@ -214,6 +216,15 @@ class Node:
                         task.result()
         for server in self._servers:
             await server.set_serving("", True)
+
+    async def _trim_journal(self) -> None:
+        """Through a journal that is only read: which lane it would write does not matter."""
+        journal = KafkaJournal(self._settings.kafka, self._constants, 0)
+        retention_ms = self._settings.kafka.journal_retention_ms
+        try:
+            await JournalTrimmer(journal, self._checkpoints, self._constants, self._clock, retention_ms).run()
+        finally:
+            await journal.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._working.append(asyncio.create_task(work))

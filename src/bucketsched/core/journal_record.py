@@ -105,6 +105,17 @@ def decode(value: bytes) -> JournalRecord:
     return JournalRecord(lane, nonce, at_ms, sections)
 
 
+def written_ms(value: bytes) -> int:
+    """The `at_ms` of a packed record, without unpacking it. Raises JournalCorrupt."""
+    try:
+        magic, schema, _, _, at_ms, _ = _HEAD.unpack_from(value)
+    except struct.error as error:
+        raise JournalCorrupt(str(error)) from error
+    if magic != b"BJ" or schema != SCHEMA:
+        raise JournalCorrupt(f"magic {magic!r}, schema {schema}")
+    return int(at_ms)
+
+
 def _section(value: bytes, at: int) -> tuple[Section, int]:
     range_id, epoch, dispatched = _SECTION.unpack_from(value, at)
     at += _SECTION.size

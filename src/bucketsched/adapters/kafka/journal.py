@@ -161,6 +161,18 @@ class KafkaJournal:
         async for entries in self._reader.read(lane, start, end):
             yield entries
 
+    async def find(self, lane: int, at_ms: int) -> int | None:
+        """The offset of the first committed record of this instant or later, by Kafka's time stamps; None: none.
+
+        Raises Unavailable.
+        """
+        return await self._reader.find(lane, at_ms)
+
+    async def trim(self, lane: int, before: int) -> bool:
+        """Forgets the records before an offset; never what an open transaction holds. Raises Unavailable."""
+        await self._reader.trim(lane, before)
+        return False
+
     async def close(self) -> None:
         """Aborts what is open and lets go, within ABANDON_S_MAX and the connection's CLOSE_S_MAX."""
         stream, self._stream = self._stream, None

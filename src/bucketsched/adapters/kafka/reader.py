@@ -7,12 +7,14 @@ records, aborted records and transaction markers alike. A consumer's position st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
 from aiokafka.errors import KafkaError
+from aiokafka.protocol.admin import DeleteRecordsRequest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
@@ -28,6 +30,7 @@ RETRY_S_MAX = 5.0
 """How long one question to the brokers is repeated."""
 FETCH_WAIT_MS = 10
 FETCH_BYTES_MAX = 4 * 1024 * 1024
+DELETE_TIMEOUT_MS = 2_000
 LATEST, EARLIEST = -1, -2
 NO_REPLICA = -1
 
@@ -67,7 +70,26 @@ class Reader:
         """
         return await self._retried(lambda: self._offset(partition, LATEST))
 
-    async def read(self, partition: int, start: int, end: int) -> AsyncIterator[list[JournalEntry]]:
+    async def find(self, partition: int, at_ms: int) -> int | None:
+        """The offset of the first committed record whose time stamp is this or later. Raises Unavailable.
+
+        Brokers answer with the first record of any kind, so what was aborted, and markers, are passed over by reading.
+        """
+        end = await self.end(partition)
+        first = await self._retried(lambda: self._offset(partition, max(at_ms, 0)))
+        if first < 0:
+            return None
+        async with aclosing(self.read(partition, first, end)) as found:
+            async for entries in found:
+                return entries[0].offset
+        return None
+
+    async def trim(self, partition: int, before: int) -> None:
+        """Has the broker forget the records before an offset, at most to the last stable one. Raises Unavailable."""
+        stable = await self._retried(lambda: self._offset(partition, LATEST, READ_COMMITTED))
+        await self._retried(lambda: self._delete(partition, min(before, stable)))
+
+    async def read(self, partition: int, start: int, end: int) -> AsyncGenerator[list[JournalEntry], None]:
         """Committed records with start <= offset < end. Raises Unavailable, also where `start` was trimmed away."""
         position, moved_at = start, _now()
         while position < end:
@@ -102,12 +124,20 @@ class Reader:
             raise _Passing(f"{self._topic}/{partition} has no leader")
         return leader
 
-    async def _offset(self, partition: int, which: int) -> int:
-        request = OffsetRequest(NO_REPLICA, READ_UNCOMMITTED, [(self._topic, [(partition, which)])])
+    async def _offset(self, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
+        """`which`: LATEST, EARLIEST, or a time in ms, for which it is -1 if nothing is as late."""
+        request = OffsetRequest(NO_REPLICA, isolation, [(self._topic, [(partition, which)])])
         response = await self._connection.send(await self._leader(partition), request, READING)
         [(_, [(_, code, *_, offset)])] = response.topics
         self._check(partition, Code(code))
         return int(offset)
+
+    async def _delete(self, partition: int, before: int) -> None:
+        request = DeleteRecordsRequest([(self._topic, [(partition, before)])], DELETE_TIMEOUT_MS)
+        response = await self._connection.send(await self._leader(partition), request, READING)
+        [(_, [(_, _, code, *_)], *_)] = response.topics
+        if Code(code) is not Code.OFFSET_OUT_OF_RANGE:  # forgotten already
+            self._check(partition, Code(code))
 
     async def _fetch(self, partition: int, at: int) -> _Fetched:
         request = FetchRequest(

@@ -16,6 +16,7 @@ from enum import Enum
 
 from ...core import failpoints
 from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
+from ...core.journal_record import written_ms
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 
@@ -250,6 +251,18 @@ class MemoryJournal:
         for i in range(0, len(entries), READ_RECORDS_MAX):
             self._world.lane(lane)
             yield entries[i : i + READ_RECORDS_MAX]
+
+    async def find(self, lane: int, at_ms: int) -> int | None:
+        """See ports.Journal."""
+        state = self._world.lane(lane)
+        records = (entry for entry in state.records if entry.offset < state.stable_end)
+        return next((entry.offset for entry in records if written_ms(entry.value) >= at_ms), None)
+
+    async def trim(self, lane: int, before: int) -> bool:
+        """See ports.Journal."""
+        self._world.lane(lane)
+        self._world.trim(lane, before)
+        return False
 
     async def close(self) -> None:
         """See ports.Journal."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from ...core import failpoints
 from ...core.errors import NotWritten, OutcomeUnknown, OwnershipLost
+from ...core.journal_record import written_ms
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 from .database import Database, as_unavailable
@@ -21,6 +23,7 @@ TRIM_RECORDS_MAX = 1_000
 _NOT_INITIALISED = -1
 _TAKE = """INSERT INTO lanes (lane, producer, start_offset, next_offset) VALUES (?, 1, 0, 0)
     ON CONFLICT (lane) DO UPDATE SET producer = producer + 1"""
+_RECORD = "SELECT record FROM journal WHERE lane = ? AND offset = ?"
 _READ = "SELECT offset, record FROM journal WHERE lane = ? AND offset >= ? AND offset < ? ORDER BY offset LIMIT ?"
 
 
@@ -130,11 +133,21 @@ class SqliteJournal:
             yield entries
             start = entries[-1].offset + 1
 
-    async def trim(self, lane: int, before: int) -> bool:
-        """Forgets at most TRIM_RECORDS_MAX records before an offset; a checkpoint needs the record that it applied.
+    async def find(self, lane: int, at_ms: int) -> int | None:
+        """See ports.Journal. Offsets have no gaps here, and times rise with them."""
+        start, end = await self._bounds(lane)
 
-        True if there are more. Raises Unavailable.
-        """
+        def find(connection: sqlite3.Connection) -> int | None:
+            def written(offset: int) -> int:
+                return written_ms(connection.execute(_RECORD, (lane, offset)).fetchone()[0])
+
+            found = bisect_left(range(start, end), at_ms, key=written) + start
+            return found if found < end else None
+
+        return await self._database.read(find)
+
+    async def trim(self, lane: int, before: int) -> bool:
+        """See ports.Journal. Forgets at most TRIM_RECORDS_MAX records at a call."""
 
         def trim(connection: sqlite3.Connection) -> bool:
             start, end = connection.execute(

@@ -1,0 +1,52 @@
+"""The guards of the journal's trimming, of accepting a loss, and of looking for one."""
+
+from __future__ import annotations
+
+from .guards import Guard
+
+JOURNALS, TRIMMING = "tests/conformance/test_journal.py", "tests/unit/test_trimmer.py"
+TRIMMER = "coordinator/trimmer.py"
+
+RECOVERY_GUARDS = [
+    Guard(
+        "trimming-keeps-what-checkpoints-end-with",
+        "a taker replays from there, and the record's hash proves that the journal is the one it was",
+        TRIMMER,
+        "min(first, _needed_from(lane, checkpoints, first))",
+        "first",
+        (TRIMMING,),
+    ),
+    Guard(
+        "trimming-looks-at-the-journal-first",
+        "a checkpoint that is written while others are read points to a record that is no older than what was found",
+        TRIMMER,
+        "            if first is not None:\n",
+        "            first = await self._journal.find(lane, self._clock.earliest_ms() - self._retention_ms)\n"
+        "            if first is not None:\n",
+        (TRIMMING,),
+    ),
+    Guard(
+        "an-idle-lane-is-not-trimmed-to-its-end",
+        "it may take a range and point to its last record",
+        TRIMMER,
+        "            if first is not None:\n",
+        "            first = await self._journal.end(lane) if first is None else first\n            if True:\n",
+        (TRIMMING,),
+    ),
+    Guard(
+        "trimming-waits-for-alarmed-ranges",
+        "what is in the journal may be all that says what was dispatched",
+        TRIMMER,
+        "any(c.journal != self._journal.name for c in checkpoints)",
+        "False",
+        (TRIMMING,),
+    ),
+    Guard(
+        "what-was-aborted-has-no-time",
+        "a partition would be trimmed up to what was never committed, and the last record with it",
+        "adapters/kafka/reader.py",
+        "                return entries[0].offset\n        return None",
+        "                return entries[0].offset\n        return first",
+        (JOURNALS,),
+    ),
+]
