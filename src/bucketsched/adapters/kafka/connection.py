@@ -11,14 +11,18 @@ import random
 import ssl
 from typing import Any
 
+import structlog
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NodeNotReadyError
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from ...config import KafkaSettings
 from ...core.errors import Unavailable
+from .closed_sockets import mind_closed_sockets
 from .codes import Code
 
+mind_closed_sockets()
+log = structlog.get_logger(__name__)
 REQUEST_TIMEOUT_MS = 3_000
 """A request that is not answered within this counts as unanswered, and its connection is dropped."""
 RETRY_BACKOFF_MS = 50
@@ -149,5 +153,5 @@ class Connection:
 async def _within(seconds: float, closing: Any) -> None:
     try:
         await asyncio.wait_for(closing, seconds)
-    except (TimeoutError, KafkaError, OSError):
-        pass  # what is left is a socket that the process's end closes
+    except Exception as error:  # what is left is a socket that the process's end closes
+        log.debug("a client of Kafka did not close cleanly", error=repr(error))
