@@ -9,6 +9,7 @@ SEQUENCES = "tests/unit/test_lane_guards.py"
 RANGE = "tests/unit/test_owned_range.py"
 LATE = "tests/unit/test_lane_late.py"
 RACES = "tests/unit/test_lane_races.py"
+MARKER = "tests/unit/test_marker.py"
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,33 @@ GUARDS = [
         "marks-before-checkpoint",
         "a checkpoint passes only what is stored beside the rows",
         "poller/marker.py",
-        "        self._marks_waiting += len(consequences.marks)\n",
-        "        self._marks_waiting += len(consequences.marks)\n"
-        "        self.applied = (consequences.offset, consequences.hash)\n",
-        (SEQUENCES,),
+        "return records[0].before if records else self._last",
+        "return self._last",
+        (SEQUENCES, MARKER),
+    ),
+    Guard(
+        "marks-of-others-go-on",
+        "a partition that can't be written to is tried alone",
+        "poller/marker.py",
+        "partition for partition in self._waiting if partition not in self._suspects",
+        "partition for partition in self._waiting",
+        (MARKER,),
+    ),
+    Guard(
+        "few-suspects-at-once",
+        "writes that hang do not pile up",
+        "poller/marker.py",
+        "            if len(self._retries) >= SUSPECTS_IN_FLIGHT_MAX:\n                return\n",
+        "",
+        (MARKER,),
+    ),
+    Guard(
+        "closed-sockets",
+        "a write to a closed socket must not end aiokafka's tasks",
+        "adapters/kafka/connection.py",
+        "\nmind_closed_sockets()\n",
+        "\n",
+        ("tests/unit/test_kafka_connection.py",),
     ),
     Guard(
         "release-after-marks",

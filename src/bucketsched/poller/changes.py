@@ -52,11 +52,11 @@ class Changes:
             finally:
                 owned.end_read(read)
             if kind is FactKind.MOVED:
-                await self._shown(self._dispatcher.last[0])
+                await self._shown(owned, self._dispatcher.last[0])
                 continue
             if offset < 0:
                 return _RESULTS[kind]
-            await self._shown(offset)
+            await self._shown(owned, offset)
             return CancelResult.CANCELLED
         raise Unavailable("the task moves too often")
 
@@ -115,16 +115,16 @@ class Changes:
             return HintAnswer.NOT_READY
         _, offset = change.done.result()
         if offset >= 0:
-            await self._marker.reached(offset)
+            await self._marker.reached(owned, offset)
         return HintAnswer.TAKEN
 
     async def _journal(self, change: Mutation) -> tuple[FactKind, int]:
         self._dispatcher.submit(change)
         return await change.done
 
-    async def _shown(self, offset: int) -> None:
+    async def _shown(self, owned: OwnedRange, offset: int) -> None:
         try:
-            await asyncio.wait_for(self._marker.reached(offset), SHOWN_S_MAX)
+            await asyncio.wait_for(self._marker.reached(owned, offset), SHOWN_S_MAX)
         except TimeoutError:
             pass  # it is confirmed by the journal; the store will show it once it can be reached
 

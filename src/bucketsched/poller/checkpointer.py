@@ -18,7 +18,7 @@ SAVES_IN_FLIGHT_MAX = 16
 
 
 class Checkpointer:
-    """One per lane. A checkpoint passes only what is stored: it ends at the marker's `applied` record."""
+    """One per lane. A checkpoint passes only what is stored: it ends at the record that the marker has applied."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Checkpointer:
             active = [owned for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
             failures = await asyncio.gather(*(self._try(owned, gate) for owned in active))
             if failed := [reason for reason in failures if reason]:
-                log.warning("checkpoints wait for the store", ranges=len(failed), error=failed[0])
+                log.warning("checkpoints wait for the store", ranges=len(failed), error=failed[0], recurring=True)
             if len(active) != self._served:
                 self._served = len(active)
                 log.info("ranges served", count=self._served)
@@ -61,7 +61,7 @@ class Checkpointer:
     async def save(self, owned: OwnedRange) -> None:
         """Stores the progress of one range as it stands now. Raises Unavailable."""
         owned.sequence += 1
-        offset, value_hash = self._marker.applied
+        offset, value_hash = self._marker.applied(owned)
         checkpoint = Checkpoint(
             owned.epoch,
             owned.sequence,

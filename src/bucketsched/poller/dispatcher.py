@@ -20,7 +20,7 @@ from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
 from .breaker import TopicBreaker
 from .limits import FAILURES_PER_TRANSACTION_MAX, LaneLimits
-from .marker import Consequences, Marker
+from .marker import Consequence, Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
 from .queue_directory import QueueDirectory
 from .waiting import first_of
@@ -337,8 +337,14 @@ class Dispatcher:
             owned.settle(ref, kind)
         for row, owned in (*batch.sent, *batch.withheld, *((row, owned) for row, owned, _ in batch.failed)):
             owned.leave(row)
-        successors = [change.successor for change in batch.mutations if change.successor]
-        self._marker.add(Consequences(offset, self.last[1], batch.marks(), successors, lambda: _landed(settled)))
+        successors = {change.ref: change.successor for change in batch.mutations if change.successor}
+        self._marker.add(
+            *self.last,
+            [
+                Consequence(mark, owned, successors.get(mark.ref))
+                for mark, (_, _, owned) in zip(batch.marks(), settled, strict=True)
+            ],
+        )
         for change in batch.mutations:
             if change.successor is not None and change.owned.phase is not Phase.GONE:
                 change.owned.admit(StoredTask(change.successor))
@@ -393,8 +399,3 @@ class Dispatcher:
                 if decode(entry.value).nonce == nonce:
                     return entry.offset
         return None
-
-
-def _landed(settled: list[tuple[bytes, FactKind, OwnedRange]]) -> None:
-    for ref, _, owned in settled:
-        owned.marked(ref)

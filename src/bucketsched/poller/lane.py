@@ -150,7 +150,7 @@ class Lane:
             try:
                 await self._takeover.recover(owned)
             except Unavailable as error:
-                log.warning("takeover waits", range=range_id, error=str(error))
+                log.warning("takeover waits", range=range_id, error=str(error), recurring=True)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
             except (JournalMismatch, JournalCorrupt) as error:
@@ -202,7 +202,7 @@ class Lane:
         """Marks and checkpoint of what is committed by now; False where the store does not answer in time."""
         async with self.dispatcher.turn:
             offset = self.dispatcher.last[0]
-        reached = asyncio.create_task(self._marker.reached(offset))
+        reached = asyncio.create_task(self._marker.reached(owned, offset))
         stored = asyncio.Event()
         reached.add_done_callback(lambda _: stored.set())
         try:

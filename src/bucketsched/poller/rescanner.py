@@ -59,7 +59,7 @@ class Rescanner:
                     new += await admit_pending(owned, self._store, self._clock, bucket, from_ms, until_ms)
                 owned.scanned_ms = now_ms
             except Unavailable as error:
-                log.warning("rescan waits for the store", range=owned.range_id, error=str(error))
+                log.warning("rescan waits for the store", range=owned.range_id, error=str(error), recurring=True)
             return new
 
 
