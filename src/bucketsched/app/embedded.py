@@ -123,7 +123,7 @@ class Embedded:
             try:
                 await self._forget()
             except Unavailable as error:
-                log.warning("housekeeping waits", error=str(error))
+                log.warning("housekeeping waits", error=str(error), recurring=True)
 
     async def _forget(self) -> None:
         """All of it: more may have come since the last time than one step removes. Raises Unavailable."""

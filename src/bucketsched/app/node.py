@@ -238,7 +238,7 @@ class Node:
                     await self._ensure_tree()
                     await self._membership.join(member, wants_lane=False)
                 except Unavailable as error:
-                    log.warning("joining waits", error=str(error))
+                    log.warning("joining waits", error=str(error), recurring=True)
                     await self._clock.sleep(RETRY_S)
 
     # ---- work and stop

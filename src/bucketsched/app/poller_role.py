@@ -30,6 +30,8 @@ from ..ports import (
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5
+HAND_OVER_STALL_S_MAX = 5.0
+"""How long a stop goes on where not one range can be handed over: then others take them, as after a crash."""
 
 
 class LaneMembership(Membership, Protocol):
@@ -76,7 +78,7 @@ class PollerRole:
             try:
                 await self._serve_lane()
             except (Unavailable, OwnershipLost, LaneLost) as error:
-                log.warning("lane ended", reason=str(error), kind=type(error).__name__)
+                log.warning("lane ended", reason=str(error), kind=type(error).__name__, recurring=True)
             if not self._stopping:
                 await self._clock.sleep(RETRY_S)
 
@@ -113,7 +115,7 @@ class PollerRole:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             if self._stopping:
-                await lane.stop()
+                await _hand_over(lane)
             raise
         finally:
             for task in (running, following):
@@ -140,3 +142,17 @@ class PollerRole:
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
         """See ports.RangeOwner."""
         return await self.lane.cancel(namespace_id, task_id) if self.lane else HintAnswer.NOT_OWNER
+
+
+async def _hand_over(lane: Lane) -> None:
+    """Hands all ranges over, or as many as the servers that it takes let it."""
+    stopping, left = asyncio.create_task(lane.stop()), len(lane.ranges) + 1
+    try:
+        while not stopping.done() and len(lane.ranges) < left:
+            left = len(lane.ranges)
+            await asyncio.wait([stopping], timeout=HAND_OVER_STALL_S_MAX)
+        if not stopping.done():
+            log.warning("leaving without a hand-over: servers do not answer", ranges=left)
+    finally:
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import os
 import signal
-from typing import Protocol
+import sys
+from typing import NoReturn, Protocol
 
 import structlog
 import uvloop
@@ -18,6 +19,12 @@ log = structlog.get_logger(__name__)
 FAILPOINT = "BUCKETSCHED_FAILPOINT"
 COLLECTOR_THRESHOLDS = (20_000, 50, 10)
 """New objects before a collection of the youngest, and how many of each generation's before one of the next."""
+SECOND_SIGNAL_S_MIN = 0.5
+"""What comes sooner is the first one again: a terminal and a wrapper may both send it."""
+START_CANCEL_S_MAX = 2.0
+"""How long a start that was interrupted may take to notice."""
+THREADS_S_MAX = 0.5
+"""How long threads are waited for at the end: one that still tries to connect has nothing to lose."""
 
 
 class Runnable(Protocol):
@@ -37,7 +44,7 @@ class Runnable(Protocol):
 
 
 def run(runnable: Runnable) -> int:
-    """0 after a signal, 1 after a failure. Raises ConfigError."""
+    """0 after a signal, 1 after a failure; a second signal ends the process here. Raises ConfigError, Unavailable."""
     install_failpoint(os.environ.get(FAILPOINT, ""))
     calm_collector()
     return uvloop.run(_run(runnable))
@@ -53,23 +60,62 @@ def calm_collector() -> None:
 
 
 async def _run(runnable: Runnable) -> int:
-    stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = _told_to_stop()
+    try:
+        code = await _live(runnable, stopping)
+    finally:
+        await runnable.stop()
+    if stopping.is_set() and not await _threads_have_ended():
+        leave(code)
+    return code
+
+
+async def _live(runnable: Runnable, stopping: asyncio.Event) -> int:
     waiting = asyncio.create_task(stopping.wait())
     starting = asyncio.create_task(runnable.start())
     await asyncio.wait([waiting, starting], return_when=asyncio.FIRST_COMPLETED)
-    try:
-        if not starting.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            return 0
-        starting.result()
-        working = asyncio.create_task(runnable.work())
-        await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
-        return await _end(working)
-    finally:
-        await runnable.stop()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting], timeout=START_CANCEL_S_MAX)
+        return 0
+    starting.result()
+    working = asyncio.create_task(runnable.work())
+    await asyncio.wait([waiting, working], return_when=asyncio.FIRST_COMPLETED)
+    return await _end(working)
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Set by the first SIGINT or SIGTERM. A second one, some time later, ends the process at once, as a crash would."""
+    stopping, loop, first_at = asyncio.Event(), asyncio.get_running_loop(), float("inf")
+
+    def told(number: signal.Signals) -> None:
+        nonlocal first_at
+        first_at = min(first_at, loop.time())
+        if loop.time() - first_at > SECOND_SIGNAL_S_MIN:
+            log.warning("told twice to stop: leaving at once, without handing over")
+            leave(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told, number)
+    return stopping
+
+
+async def _threads_have_ended() -> bool:
+    """False where one is stuck, such as with a server that does not answer: waiting for it would be of no use."""
+    ending = asyncio.create_task(asyncio.get_running_loop().shutdown_default_executor())
+    await asyncio.wait([ending], timeout=THREADS_S_MAX)
+    return ending.done()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process now, whatever its threads do."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            pass
+    os._exit(code)
 
 
 async def _end(working: asyncio.Task[None]) -> int:

@@ -33,10 +33,13 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 5
     """The server can't be reached or can't answer now; the same command can safely be given again."""
     INTERRUPTED = 130
+    """By SIGINT; a server ends with 0 instead, once it can, or so after a second one."""
+    TERMINATED = 143
+    """By SIGTERM; likewise."""
 
 
 HELP = """Exit codes: 0 done, 1 failed, 2 wrong usage, value or setting, 3 not found, 4 conflict or too late,
-5 unavailable (try again), 130 interrupted."""
+5 unavailable (try again), 130 interrupted, 143 terminated."""
 
 _CODES: tuple[tuple[type[BucketschedError], ExitCode], ...] = (
     (InvalidArgument, ExitCode.INVALID),
