@@ -269,6 +269,8 @@ class Member:
     worker_address: str = ""
     weight: int = 1
     zone: str = ""
+    incarnation: int = field(default=0, compare=False)
+    """Which of the process's joinings this is, as the service numbers them; 0: it has not joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +311,11 @@ class Membership(Protocol):
         """The member whose lane holds the lease of the range, as far as is known."""
         ...
 
-    async def changed(self) -> None:
-        """Returns after members, plan or leases changed since the last call (at once if they did meanwhile)."""
+    async def changed(self, seen: int | None = None) -> int:
+        """Returns after members, plan or leases changed since the call that answered `seen`; the next `seen`.
+
+        At once if they did meanwhile. None: since anybody's last call without `seen`; for one caller alone.
+        """
         ...
 
     def session_lost(self) -> bool:
@@ -338,7 +343,25 @@ class PlanStore(Protocol):
         """
         ...
 
+    async def evict(self, member: Member) -> bool:
+        """Removes at once what a dead process holds, as the end of its sessions would: its place among the members,
+        lane, leases and candidacy. A member that has joined anew since (another incarnation) keeps all but the last.
+
+        Only the elected coordinator may, or the candidate next behind the dead one. False: nothing was removed.
+        Of a process that lives after all, the session is lost. Raises Unavailable.
+        """
+        ...
+
     async def resign(self) -> None: ...
+
+
+class Peers(Protocol):
+    """Who is dead, of the processes that listen at an internal address."""
+
+    async def died(self, address: str) -> None:
+        """Returns once the process that listened at host:port is dead: an established connection ended, and the port
+        refuses new ones. Silence, unreachable hosts and a port that still accepts are no proof: then it waits."""
+        ...
 
 
 # ---------------------------------------------------------------- from api to owner

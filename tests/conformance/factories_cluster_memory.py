@@ -19,8 +19,8 @@ class MemoryCluster:
     def membership(self) -> MemoryMembership:
         return MemoryMembership(self.world)
 
-    def plan_store(self) -> MemoryPlanStore:
-        return MemoryPlanStore(self.world)
+    def plan_store(self, member_id: str = "") -> MemoryPlanStore:
+        return MemoryPlanStore(self.world, member_id)
 
     async def raise_epochs(self, checkpoints: dict[int, Checkpoint]) -> None:
         self.world.raise_epochs(checkpoints)

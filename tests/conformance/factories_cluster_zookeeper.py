@@ -32,8 +32,8 @@ class ZooKeeperCluster:
         self.opened.append(ZooKeeperMembership(self.settings, self.constants))
         return self.opened[-1]
 
-    def plan_store(self) -> ZooKeeperPlanStore:
-        self.opened.append(ZooKeeperPlanStore(self.settings, self.constants))
+    def plan_store(self, member_id: str = "") -> ZooKeeperPlanStore:
+        self.opened.append(ZooKeeperPlanStore(self.settings, self.constants, member_id))
         return self.opened[-1]
 
     async def raise_epochs(self, checkpoints: dict[int, Checkpoint]) -> None:

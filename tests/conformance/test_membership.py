@@ -193,6 +193,20 @@ async def test_what_changed_meanwhile_is_told_at_once(cluster: ClusterUnderTest)
     await asyncio.wait_for(membership.changed(), DEADLINE_S)
 
 
+async def test_of_two_callers_each_is_told_of_what_it_has_not_seen(cluster: ClusterUnderTest) -> None:
+    membership, leases = await joined(cluster, "a")
+    await settled(membership)
+    seen = await membership.changed(-1)
+    await leases.acquire(0)
+    await until(lambda: membership.owner_of(0) is not None)
+    await asyncio.wait_for(membership.changed(), DEADLINE_S)
+    await asyncio.wait_for(membership.changed(seen), DEADLINE_S)
+    await settled(membership)
+    later = await asyncio.wait_for(membership.changed(-1), DEADLINE_S)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(membership.changed(later), 0.1)
+
+
 @pytest.mark.parametrize("what", ["member", "plan", "expiry"])
 async def test_members_plans_and_the_own_end_are_changes(cluster: ClusterUnderTest, what: str) -> None:
     membership, _ = await joined(cluster, "a")

@@ -7,10 +7,20 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from cluster_harness import ADAPTERS, DEADLINE_S, RANGES, ClusterUnderTest, answer, joined, member, open_cluster
+from cluster_harness import (
+    ADAPTERS,
+    DEADLINE_S,
+    RANGES,
+    ClusterUnderTest,
+    answer,
+    joined,
+    member,
+    open_cluster,
+    until,
+)
 
 from bucketsched.core.errors import OwnershipLost, Unavailable
-from bucketsched.ports import Plan, PlanStore, RangeStatus
+from bucketsched.ports import Lease, Member, Plan, PlanStore, RangeStatus
 
 AT_ONCE_S = 3.0
 """Less than it takes a candidate to look without being told of a change."""
@@ -168,3 +178,116 @@ async def test_a_campaign_does_not_wait_for_an_unreachable_service(cluster: Clus
     await store.resign()
     with pytest.raises(Unavailable):
         await asyncio.wait_for(waiting, DEADLINE_S)
+
+
+# ---------------------------------------------------------------- evicting the dead
+
+
+def of(cluster_members: list[Member], name: str) -> Member:
+    return next(m for m in cluster_members if m.member_id == name)
+
+
+async def test_an_evicted_member_has_lost_all_that_it_held(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    dead, a = await joined(cluster, "a")
+    watcher, b = await joined(cluster, "b")
+    lease = await a.acquire(0)
+    await a.release(await a.acquire(1))
+    await b.acquire(2)
+    _, members, _ = await store.read()
+    assert await store.evict(of(members, "a"))
+    _, members, ranges = await store.read()
+    assert [m.member_id for m in members] == ["b"]
+    assert [r.range_id for r in ranges if r.held] == [2]
+    await until(lambda: [m.member_id for m in watcher.members()] == ["b"])
+    assert await b.acquire(0) == Lease(0, 2, (0,)), "it did not release: it is to be fenced"
+    assert await b.acquire(1) == Lease(1, 2, ())
+    await until(dead.session_lost)
+    with pytest.raises(OwnershipLost):
+        await a.validate([lease])
+
+
+async def test_an_evicted_member_that_lives_joins_anew_and_is_not_evicted_again(
+    cluster: ClusterUnderTest, store: PlanStore
+) -> None:
+    membership, _ = await joined(cluster, "a")
+    _, members, _ = await store.read()
+    first = of(members, "a")
+    assert await store.evict(first)
+    await until(membership.session_lost)
+    again = await membership.join(member("a"), wants_lane=True)
+    assert again.incarnation != first.incarnation
+    lease = await membership.leases().acquire(0)
+    assert not await store.evict(first), "that was another joining"
+    assert not membership.session_lost()
+    assert await membership.leases().validate([lease]) == {0}
+    _, members, _ = await store.read()
+    assert of(members, "a").incarnation == again.incarnation
+
+
+async def test_what_a_dead_member_lost_to_another_meanwhile_stays_with_that(
+    cluster: ClusterUnderTest, store: PlanStore
+) -> None:
+    gone, a = await joined(cluster, "a")
+    await a.acquire(0)
+    _, members, _ = await store.read()
+    dead = of(members, "a")
+    await cluster.expire(gone)
+    heir, b = await joined(cluster, "b")
+    lease = await b.acquire(0)
+    assert not await store.evict(dead), "its slot is another's now"
+    assert not heir.session_lost()
+    assert await b.validate([lease]) == {0}
+
+
+async def test_the_next_candidate_evicts_a_dead_coordinator_and_is_elected(cluster: ClusterUnderTest) -> None:
+    stores = [cluster.plan_store(name) for name in "abc"]
+    for name in "abc":
+        await joined(cluster, name)
+    await stores[0].campaign()
+    waiting = []
+    for behind in stores[1:]:
+        waiting.append(asyncio.ensure_future(behind.campaign()))
+        await asyncio.sleep(0.3)
+    _, members, _ = await stores[0].read()
+    assert not await stores[2].evict(of(members, "a")), "it is not next behind it"
+    assert not await stores[1].evict(of(members, "c")), "it is not elected"
+    assert len((await stores[0].read())[1]) == 3
+    assert await stores[1].evict(of(members, "a"))
+    await asyncio.wait_for(waiting[0], AT_ONCE_S)
+    assert not waiting[1].done()
+    assert [m.member_id for m in (await stores[1].read())[1]] == ["b", "c"]
+    with pytest.raises(OwnershipLost):
+        await stores[0].write(Plan(0, {0: 1}))
+    assert await stores[1].evict(of(members, "c"))
+    assert [m.member_id for m in (await stores[1].read())[1]] == ["b"]
+    waiting[1].cancel()
+
+
+async def test_a_dead_coordinator_without_a_lane_loses_its_candidacy(cluster: ClusterUnderTest) -> None:
+    first, second = cluster.plan_store("a"), cluster.plan_store("b")
+    await cluster.membership().join(member("a"), wants_lane=False)
+    await first.campaign()
+    waiting = asyncio.ensure_future(second.campaign())
+    await asyncio.sleep(0.3)
+    _, members, _ = await first.read()
+    assert await second.evict(of(members, "a"))
+    await asyncio.wait_for(waiting, AT_ONCE_S)
+
+
+async def test_who_is_no_candidate_evicts_nobody(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    await joined(cluster, "a")
+    _, members, _ = await store.read()
+    assert not await cluster.plan_store("b").evict(members[0])
+    await store.resign()
+    assert not await store.evict(members[0])
+
+
+async def test_no_eviction_by_an_unreachable_service(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    membership, _ = await joined(cluster, "a")
+    _, members, _ = await store.read()
+    await cluster.cut()
+    with pytest.raises(Unavailable):
+        await store.evict(members[0])
+    await cluster.restore()
+    assert await answer(lambda: store.evict(members[0]))
+    await until(membership.session_lost)

@@ -21,6 +21,7 @@ from ..adapters.kafka.journal import KafkaJournal
 from ..adapters.kafka.topics import KafkaTopics
 from ..adapters.owners_grpc import GrpcOwners
 from ..adapters.system_clock import SystemClock
+from ..adapters.tcp_peers import TcpPeers
 from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..adapters.zookeeper.plan_store import ZooKeeperPlanStore
 from ..adapters.zookeeper.tree import TreeMissing, create_tree
@@ -29,6 +30,7 @@ from ..api.rpc import Service
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
 from ..config import MESSAGE_OVERHEAD_BYTES, Settings
+from ..coordinator.death_watch import DeathWatch
 from ..coordinator.planning import Coordinator
 from ..coordinator.trimmer import JournalTrimmer
 from ..core.cluster import ClusterConstants
@@ -72,6 +74,7 @@ class Node:
         self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         self._working: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
+        self._internal: GrpcServer | None = None
         self._hub: WorkerHub | None = None
         self._poller: PollerRole | None = None
         self._started = False
@@ -89,7 +92,7 @@ class Node:
         self._membership = ZooKeeperMembership(self._settings.zookeeper, self._constants)
         if "poller" in self._roles:
             self._poller = self._make_poller()
-        internal = await self._serve_internal() if self._poller else ""
+        internal = await self._serve_internal() if {"poller", "coordinator"} & set(self._roles) else ""
         public = await self._serve_public()
         await self._begin_work(public, internal)
         self._started = True
@@ -138,9 +141,10 @@ class Node:
         )
 
     async def _serve_internal(self) -> str:
-        assert self._poller is not None
-        server = GrpcServer(self._settings.node.internal_address, [OwnerServicer(self._poller).service()])
-        bound = await self._listen(server, "internal_address")
+        """For questions to its ranges; and its listening at all is what tells others that this process lives."""
+        services = [OwnerServicer(self._poller).service()] if self._poller else []
+        self._internal = GrpcServer(self._settings.node.internal_address, services)
+        bound = await self._listen(self._internal, "internal_address")
         return self._settings.node.advertise_internal or bound
 
     async def _serve_public(self) -> str:
@@ -205,7 +209,9 @@ class Node:
             await self._membership.join(member, wants_lane=False)
             self._spawn(self._stay_member(member))
         if "coordinator" in self._roles:
-            self._plan_store = ZooKeeperPlanStore(self._settings.zookeeper, self._constants)
+            self._plan_store = ZooKeeperPlanStore(self._settings.zookeeper, self._constants, self._name)
+            watch = DeathWatch(self._membership, self._plan_store, TcpPeers(), self._clock, self._name)
+            self._spawn(watch.run())
             self._spawn(Coordinator(self._plan_store, self._clock, membership=self._membership).run())
             self._spawn(self._trim_journal())
         if self._poller:
@@ -259,7 +265,7 @@ class Node:
             log.error("stopping took too long: what is left is left to others")
 
     async def _let_go(self) -> None:
-        endings = [server.stop(DRAIN_S_MAX) for server in self._servers]
+        endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]
         if self._hub:
             endings.append(self._hub.drain(DRAIN_S_MAX))
         for task in self._working:
@@ -271,5 +277,7 @@ class Node:
             await self._topics.close()
         if hasattr(self, "_membership"):
             await self._membership.leave()
+        if self._internal:  # last: a port that refuses while it still holds something would look like a death
+            await asyncio.gather(self._internal.stop(DRAIN_S_MAX), return_exceptions=True)
         if hasattr(self, "_session"):
             await self._session.close()

@@ -102,8 +102,9 @@ class RangeFollower:
 
     async def _watch(self) -> None:
         """A change may have freed the leases that were held."""
+        seen = 0
         while True:
-            await self._membership.changed()
+            seen = await self._membership.changed(seen)
             for range_id in self._held:
                 self._not_before.pop(range_id, None)
             self._held.clear()

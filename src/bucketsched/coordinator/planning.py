@@ -46,6 +46,7 @@ class Coordinator:
         self._limits = limits or PlanningLimits()
         self._membership = membership
         self._joined: dict[tuple[int, str], float] = {}
+        self._seen = 0
 
     async def run(self) -> None:
         """Works until cancelled; then resigns, so that another one follows at once."""
@@ -105,9 +106,12 @@ class Coordinator:
         if self._membership is None:
             await self._clock.sleep(seconds)
             return
-        waits = [asyncio.ensure_future(w) for w in (self._membership.changed(), self._clock.sleep(seconds))]
+        changed = asyncio.ensure_future(self._membership.changed(self._seen))
+        waits = [changed, asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if changed.done():
+                self._seen = changed.result()
         finally:
             for wait in waits:
                 wait.cancel()

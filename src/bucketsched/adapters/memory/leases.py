@@ -18,8 +18,10 @@ from ...ports import Lease, LeaseHeld, Member, Plan, RangeStatus
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """What a slot, a lease or a candidacy lives and dies with."""
+    """What a slot, a lease or a candidacy lives and dies with. `number`: a member's incarnation."""
 
+    member_id: str
+    number: int = 0
     alive: bool = True
 
 
@@ -58,6 +60,7 @@ class MemoryLeaseWorld:
         self.slots: dict[int, Session] = {}
         self.joined: dict[str, tuple[Session, Member]] = {}
         self.candidates: list[Session] = []
+        self.sessions = 0
         self.plan = Plan(0)
         self.view = View()
         self.reachable = True
@@ -210,10 +213,11 @@ class MemoryMembership:
         free = [k for k in range(world.constants.lanes) if k not in world.slots] if wants_lane else [-1]
         if not free:
             raise Unavailable(f"all {world.constants.lanes} lanes of the cluster are taken")
-        self._session, self._lane, self._lost = Session(), free[0], False
+        world.sessions += 1
+        self._session, self._lane, self._lost = Session(member.member_id, world.sessions), free[0], False
         if wants_lane:
             world.slots[self._lane] = self._session
-        joined = replace(member, lane=self._lane)
+        joined = replace(member, lane=self._lane, incarnation=world.sessions)
         world.joined[member.member_id] = (self._session, joined)
         self._seen = world.version
         world.change()
@@ -237,9 +241,12 @@ class MemoryMembership:
         """See ports.Membership."""
         return self._world.view.owners.get(range_id)
 
-    async def changed(self) -> None:
+    async def changed(self, seen: int | None = None) -> int:
         """See ports.Membership."""
+        if seen is not None:
+            return await self._world.changed(seen)
         self._seen = await self._world.changed(self._seen)
+        return self._seen
 
     def session_lost(self) -> bool:
         """See ports.Membership. Nobody knows it before the service can be reached again."""
@@ -259,25 +266,29 @@ class MemoryMembership:
 class MemoryPlanStore:
     """ports.PlanStore of one candidate."""
 
-    def __init__(self, world: MemoryLeaseWorld) -> None:
+    def __init__(self, world: MemoryLeaseWorld, member_id: str = "") -> None:
         self._world = world
-        self._session = Session()
+        self._session = Session(member_id)
 
     async def campaign(self) -> None:
         """See ports.PlanStore."""
         while True:
             await self._world.reach()
             seen = self._world.version
-            if self._elected():
+            if self.elected():
                 return
             await self._world.changed(seen)
 
-    def _elected(self) -> bool:
+    def elected(self) -> bool:
         if not self._session.alive:
-            self._session = Session()
-        if self._session not in self._world.candidates:
+            self._session = Session(self._session.member_id)
+        if self._place() is None:
             self._world.candidates.append(self._session)
-        return self._world.candidates[0] is self._session
+        return self._place() == 0
+
+    def _place(self) -> int | None:
+        """How many candidates are ahead of this one."""
+        return next((n for n, session in enumerate(self._world.candidates) if session is self._session), None)
 
     async def read(self) -> tuple[Plan, list[Member], list[RangeStatus]]:
         """See ports.PlanStore."""
@@ -289,13 +300,28 @@ class MemoryPlanStore:
         """See ports.PlanStore."""
         world = self._world
         await world.reach()
-        if world.candidates[:1] != [self._session]:
+        if self._place() != 0:
             raise OwnershipLost("this process is not the elected coordinator")
         if world.plan.version != plan.version:
             raise OwnershipLost(f"the plan is at version {world.plan.version}, not {plan.version}")
         world.plan = Plan(plan.version + 1, dict(plan.assignment))
         world.change()
         return world.plan
+
+    async def evict(self, member: Member) -> bool:
+        """See ports.PlanStore."""
+        world = self._world
+        await world.reach()
+        place = self._place()
+        if place is None or (place and world.candidates[place - 1].member_id != member.member_id):
+            return False
+        held = [session for session in world.candidates if session.member_id == member.member_id]
+        joined = world.joined.get(member.member_id)
+        if joined is not None and joined[0].number == member.incarnation:
+            held.append(joined[0])
+        for dead in held:
+            world.end(dead)
+        return bool(held)
 
     async def resign(self) -> None:
         """See ports.PlanStore."""

@@ -29,6 +29,8 @@ class InProcessLeases:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.version = 0
+        """How often something changed that a membership shows."""
         self._held: dict[int, int] = {}
         self._moved = asyncio.Event()
 
@@ -68,6 +70,7 @@ class InProcessLeases:
 
     def tell(self) -> None:
         """Something changed that a membership shows."""
+        self.version += 1
         self._moved.set()
         self._moved = asyncio.Event()
 
@@ -125,11 +128,16 @@ class InProcessMembership:
         """See ports.Membership."""
         return self._member if range_id in self._leases.held else None
 
-    async def changed(self) -> None:
+    async def changed(self, seen: int | None = None) -> int:
         """See ports.Membership."""
+        if seen is not None:
+            while seen == self._leases.version:
+                await self._leases.moved()
+            return self._leases.version
         while self._seen == (now := (self._member, self._leases.held)):
             await self._leases.moved()
         self._seen = now
+        return self._leases.version
 
     def session_lost(self) -> bool:
         """See ports.Membership."""

@@ -4,7 +4,7 @@
       members/<member id>      ephemeral; the member as JSON
       slots/<lane>             the member that took the lane last; its version rises at each taking
       slots/<lane>/holder      ephemeral; there while the lane is taken
-      election/<nonce>-<n>     ephemeral, sequential; the lowest is the coordinator
+      election/<nonce>-<n>     ephemeral, sequential; the member's id; the lowest is the coordinator
       plan                     the whole plan as JSON; its version is the plan's
       ranges/<range>           epoch, lane, released, unfenced predecessors; its version rises with each change of them
       ranges/<range>/lease     ephemeral; there while the lease stands

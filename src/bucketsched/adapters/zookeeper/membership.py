@@ -79,12 +79,14 @@ class ZooKeeperMembership:
         """See ports.Membership."""
         return self._view.owner_of(range_id) if self._view else None
 
-    async def changed(self) -> None:
+    async def changed(self, seen: int | None = None) -> int:
         """See ports.Membership."""
-        seen = self._seen
-        while self._version == seen:
+        last = self._seen if seen is None else seen
+        while self._version == last:
             await self._moved.wait()
-        self._seen = self._version
+        if seen is None:
+            self._seen = self._version
+        return self._version
 
     def session_lost(self) -> bool:
         """See ports.Membership. ZooKeeper's being unreachable does not make it true, however long that lasts."""
@@ -117,7 +119,7 @@ class ZooKeeperMembership:
             async with asyncio.timeout(seconds):
                 while True:
                     slot = await self._free_slot(session) if wants_lane else None
-                    joined = replace(member, lane=slot.lane if slot else -1)
+                    joined = replace(member, lane=slot.lane if slot else -1, incarnation=session.session_id)
                     if await self._claim(session, path, slot, joined):
                         session.vital_path = path
                         return slot and replace(slot, version=slot.version + 1), joined

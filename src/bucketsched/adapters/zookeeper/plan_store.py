@@ -16,6 +16,7 @@ from ...config import ZooKeeperSettings
 from ...core.cluster import ClusterConstants
 from ...core.errors import OwnershipLost, Unavailable
 from ...ports import Member, Plan, RangeStatus
+from .eviction import evict, number
 from .records import encode_plan
 from .session import InDoubt, Refused, ZooKeeperSession, check, put
 from .tree import Tree, each, missing, read_range
@@ -26,12 +27,16 @@ ELECTION_LOOK_S = 5.0
 
 
 class ZooKeeperPlanStore:
-    """ports.PlanStore of one candidate. It has a session of its own, a new one after each loss."""
+    """ports.PlanStore of one candidate. It has a session of its own, a new one after each loss.
 
-    def __init__(self, settings: ZooKeeperSettings, constants: ClusterConstants) -> None:
+    `member_id`: the member whose process this is, so that its candidacy can be told to be a dead one's.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, constants: ClusterConstants, member_id: str = "") -> None:
         self._settings = settings
         self._constants = constants
         self._tree = Tree.of(settings, constants)
+        self._member_id = member_id
         self._session: ZooKeeperSession | None = None
         self._nonce = ""
         self._node = ""
@@ -79,6 +84,14 @@ class ZooKeeperPlanStore:
                 return Plan(plan.version + 1, dict(plan.assignment))
         raise Unavailable("ZooKeeper does not answer a write of the plan")
 
+    async def evict(self, member: Member) -> bool:
+        """See ports.PlanStore."""
+        try:
+            session = await self._live()
+            return await evict(session, self._tree, self._constants.ranges, self._nonce, member)
+        except OwnershipLost as error:
+            raise Unavailable(f"the session was lost: {error}") from error
+
     async def resign(self) -> None:
         """See ports.PlanStore."""
         session, self._session, self._node = self._session, None, ""
@@ -96,7 +109,7 @@ class ZooKeeperPlanStore:
 
     async def _lead(self, session: ZooKeeperSession) -> bool:
         """True: elected. False: look again, the candidate ahead of this one is gone or there was none yet of ours."""
-        candidates = sorted(await session.children(self._tree.election), key=_number)
+        candidates = sorted(await session.children(self._tree.election), key=number)
         own = [i for i, name in enumerate(candidates) if name.startswith(self._nonce)]
         if not own:
             await self._stand(session)
@@ -111,7 +124,8 @@ class ZooKeeperPlanStore:
         """Creates the own node. One whose answer is lost is found by its nonce."""
         self._node = ""
         try:
-            await session.create(f"{self._tree.election}/{self._nonce}-", b"", ephemeral=True, sequence=True)
+            path, data = f"{self._tree.election}/{self._nonce}-", self._member_id.encode()
+            await session.create(path, data, ephemeral=True, sequence=True)
         except InDoubt:
             await session.reconnected()
 
@@ -127,10 +141,6 @@ class ZooKeeperPlanStore:
             self._node = ""
             return OwnershipLost("this process is no longer the elected coordinator")
         return OwnershipLost(f"somebody else wrote the plan: {refused.error!r}")
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("-")[2])
 
 
 async def _gone(session: ZooKeeperSession, path: str) -> None:

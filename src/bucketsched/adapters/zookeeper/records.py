@@ -11,6 +11,7 @@ from ...core.errors import Unavailable
 from ...ports import Member, Plan
 
 NO_SESSION = 0
+_MEMBER_FIELDS = frozenset(field.name for field in fields(Member)) - {"incarnation"}
 
 
 class Unreadable(Unavailable):
@@ -54,17 +55,16 @@ def decode_range(data: bytes) -> RangeRecord:
 
 
 def encode_member(member: Member) -> bytes:
-    """The data of a member's node."""
-    return _dump({field.name: getattr(member, field.name) for field in fields(Member)})
+    """The data of a member's node. Its incarnation is the session that owns the node."""
+    return _dump({name: getattr(member, name) for name in sorted(_MEMBER_FIELDS)})
 
 
-def decode_member(data: bytes) -> Member:
+def decode_member(data: bytes, session: int) -> Member:
     """Reverse of `encode_member`; fields of a later version are left out. Raises Unreadable."""
     value = _load(data)
-    names = {field.name for field in fields(Member)}
-    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items() if k in names}
+    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items() if k in _MEMBER_FIELDS}
     try:
-        return Member(**known)
+        return Member(**known, incarnation=session)
     except TypeError as error:
         raise Unreadable(f"not a member: {data[:200]!r}") from error
 

@@ -87,7 +87,7 @@ def create(path: str, data: bytes, ephemeral: bool) -> Op:
 
 
 def delete(path: str) -> Op:
-    """Deletes the node, which must exist."""
+    """Deletes the node, which must exist and have no children."""
     return lambda multi: multi.delete(path)
 
 

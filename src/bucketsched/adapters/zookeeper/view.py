@@ -40,7 +40,7 @@ async def read_members(
     async def one(name: str) -> tuple[int, Member] | None:
         try:
             data, stat = await session.read(tree.member(name))
-            return stat.ephemeralOwner, decode_member(data)
+            return stat.ephemeralOwner, decode_member(data, stat.ephemeralOwner)
         except NoNodeError:
             return None  # it left between the two reads
         except Unreadable as error:
