@@ -48,7 +48,8 @@ class Cluster:
 
     async def node(self, name: str, *roles: str) -> Node:
         """Starts a process with these roles; returns when it is ready. Raises ChildFailed."""
-        addresses = ("--set", "node.grpc_address=127.0.0.1:0", "--set", "node.internal_address=127.0.0.1:0")
+        names = ("grpc_address", "internal_address", "metrics_address")
+        addresses = [word for name in names for word in ("--set", f"node.{name}=127.0.0.1:0")]
         arguments = ("bucketsched", "node", "--roles", ",".join(roles), *addresses, "--output", "json")
         child = await self._children.start(name, *arguments, env=self._env)
         address = (await child.line(READY_S_MAX))["address"]

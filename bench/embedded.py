@@ -22,8 +22,9 @@ WARM_UP_S_MAX = 10.0
 @asynccontextmanager
 async def embedded(children: Children, folder: Path) -> AsyncIterator[tuple[Client, Recording]]:
     """A server on a free port with its data in `folder`, warmed up; its client and what its worker receives."""
+    addresses = ("--grpc-address", "127.0.0.1:0", "--metrics-address", "")
     server = await children.start(
-        "server", "bucketsched", "dev", "--data-dir", str(folder), "--grpc-address", "127.0.0.1:0", "--output", "json"
+        "server", "bucketsched", "dev", "--data-dir", str(folder), *addresses, "--output", "json"
     )
     address = (await server.line(READY_S_MAX))["address"]
     say(f"the embedded server is ready at {address} (pid {server.pid})")

@@ -230,6 +230,7 @@ class Cluster:
     def start(self, name: str, roles: str = ALL_ROLES, failpoint: str = "", **settings: object) -> Process:
         """Starts a node. `settings`: section__key."""
         given = {"node.grpc_address": "127.0.0.1:0", "node.internal_address": "127.0.0.1:0", "log.format": "json"}
+        given["node.metrics_address"] = "127.0.0.1:0"
         given["log.level"] = "debug"  # what is taken and released is told range by range
         changed = {key.replace("__", "."): value for key, value in settings.items()}
         pairs = [f"--set={key}={json.dumps(value)}" for key, value in (QUICK | given | changed).items()]

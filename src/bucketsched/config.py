@@ -68,6 +68,8 @@ class NodeSettings(Section):
     """How clients and workers reach grpc_address; empty: as bound."""
     advertise_internal: str = ""
     """How other nodes reach internal_address; empty: as bound."""
+    metrics_address: str = "127.0.0.1:7402"
+    """Where /metrics (Prometheus) and /healthz are served over HTTP; empty: nowhere."""
     allow_insecure_bind: bool = False
     """There is no TLS yet: binding to anything but loopback needs this said explicitly."""
     reflection: bool = True
@@ -77,7 +79,7 @@ class NodeSettings(Section):
     """Bound of the kernel clock's error; nothing is dispatched before due + this."""
     shutdown_s_max: float = Field(20, gt=0, le=600)
 
-    @field_validator("grpc_address", "internal_address", "advertise_grpc", "advertise_internal")
+    @field_validator("grpc_address", "internal_address", "metrics_address", "advertise_grpc", "advertise_internal")
     @classmethod
     def _is_address(cls, value: str) -> str:
         if value:
@@ -93,7 +95,8 @@ class NodeSettings(Section):
 
     @model_validator(mode="after")
     def _binds_safely(self) -> NodeSettings:
-        for address in (self.grpc_address, self.internal_address):
+        optional = [self.metrics_address] if self.metrics_address else []
+        for address in (self.grpc_address, self.internal_address, *optional):
             if not self.allow_insecure_bind and not is_loopback(split_address(address)[0]):
                 raise ValueError(f"{address} is not a loopback address: set node.allow_insecure_bind to serve there")
         return self

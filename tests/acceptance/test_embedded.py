@@ -58,6 +58,7 @@ class Server:
 
     def spawn(self, failpoint: str = "") -> Process:
         arguments = ["dev", "--output", "json", "--data-dir", str(self.folder / "data"), "--grpc-address", self.address]
+        arguments += ["--metrics-address", "127.0.0.1:0"]
         environment = {"BUCKETSCHED_FAILPOINT": failpoint} if failpoint else {}
         process = Process(f"{len(self.processes):02}-dev", arguments, self.folder, environment)
         self.processes.append(process)
@@ -263,7 +264,7 @@ async def test_starts_that_must_not_be(server: Server) -> None:
     assert "data" in line
     other = Process(
         "other",
-        ["dev", "--data-dir", str(server.folder / "more"), "--grpc-address", server.address],
+        ["dev", "--data-dir", str(server.folder / "more"), "--grpc-address", server.address, "--metrics-address", ""],
         server.folder,
         {},
     )

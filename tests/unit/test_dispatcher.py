@@ -92,4 +92,4 @@ async def test_a_transaction_holds_no_more_than_its_limits(world: World) -> None
     assert all(size <= 9 + 2_000 for size in sizes)
     heavy = [c.message.size for c in world.journal.committed if len(c.message.value) > 1]
     assert len(heavy) == 50
-    assert dispatcher.transactions >= 2_550 // 2_000 + 50 // 9
+    assert dispatcher.counters.transactions["committed"] >= 2_550 // 2_000 + 50 // 9

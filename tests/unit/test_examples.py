@@ -61,6 +61,7 @@ def test_the_consumer_reads_the_messages_that_pollers_write() -> None:
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An embedded server in a process of its own."""
     command = [sys.executable, "-m", "bucketsched", "dev", "--grpc-address", "127.0.0.1:0"]
+    command += ["--metrics-address", "127.0.0.1:0"]
     data = str(tmp_path_factory.mktemp("data"))
     with subprocess.Popen([*command, "--data-dir", data], stdout=subprocess.PIPE, text=True) as server:
         try:

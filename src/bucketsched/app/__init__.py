@@ -3,21 +3,25 @@
     embedded   everything in one process on SQLite           `bucketsched dev`
     node       any of the roles of a cluster                 `bucketsched node`
     migration  what a cluster needs before its first start   `bucketsched admin migrate`
+    recovery   what was lost, and what to do about it        `bucketsched admin range accept-loss`
 
 Each mode is imported when it is asked for: embedded mode never loads a vendor's library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..recovery.loss import Finding
     from .migration import Migrated
 
 
-def run_dev(data_dir: str, grpc_address: str, ready: Callable[[str], None] | None = None) -> int:
+def run_dev(
+    data_dir: str, grpc_address: str, metrics_address: str = "", ready: Callable[[str], None] | None = None
+) -> int:
     """Runs embedded mode until SIGINT or SIGTERM. `ready` gets the address as bound. The exit code.
 
     Raises ConfigError.
@@ -25,7 +29,7 @@ def run_dev(data_dir: str, grpc_address: str, ready: Callable[[str], None] | Non
     from .embedded import Embedded
     from .process import run
 
-    return run(Embedded(data_dir, grpc_address, ready))
+    return run(Embedded(data_dir, grpc_address, metrics_address, ready))
 
 
 def run_node(settings: Settings, ready: Callable[[str], None] | None = None) -> int:
@@ -46,3 +50,17 @@ def migrate(settings: Settings, **constants: Any) -> Migrated:
     from .migration import migrate_cluster
 
     return asyncio.run(migrate_cluster(settings, constants))
+
+
+def review_losses(
+    settings: Settings, range_ids: Sequence[int], since_ms: int | None, accept: bool, say: Callable[[str], None]
+) -> list[Finding]:
+    """What is wrong with ranges that stand still; with `accept` they go on. `say` gets lines about the progress.
+
+    Raises RequestError where nothing is wrong with one, ConfigError, Unavailable.
+    """
+    import asyncio
+
+    from . import recovery
+
+    return asyncio.run(recovery.review_losses(settings, range_ids, since_ms, accept, say))

@@ -32,10 +32,10 @@ class ApiRole:
         constants: ClusterConstants,
         limits: Limits,
     ) -> None:
-        self._tasks = TaskService(store, directory, owners, clock, constants, limits)
+        self.tasks = TaskService(store, directory, owners, clock, constants, limits)
         queues = QueueService(catalog, directory, topics, clock)
         self._services = [
-            TaskServicer(self._tasks).service(),
+            TaskServicer(self.tasks).service(),
             QueueServicer(queues).service(),
             NamespaceServicer(NamespaceService(catalog, clock)).service(),
             InfoServicer(version("bucketsched"), mode, constants.shards, limits, clock).service(),
@@ -47,4 +47,4 @@ class ApiRole:
 
     async def close(self) -> None:
         """Ends what goes on behind answered requests."""
-        await self._tasks.close()
+        await self.tasks.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from .. import telemetry
+from ..adapters.metrics_http import MetricsServer
 from ..adapters.sqlite.catalog import SqliteCatalog, embedded_constants
 from ..adapters.sqlite.checkpoints import SqliteCheckpointStore
 from ..adapters.sqlite.database import Database
@@ -29,6 +30,7 @@ from ..ports import Member
 from ..service.directory import Directory
 from ..service.owners import LocalOwners
 from .api_role import ApiRole
+from .metrics import Metrics, of_poller, of_tasks
 from .poller_role import PollerRole
 
 log = structlog.get_logger(__name__)
@@ -41,11 +43,16 @@ SHUTDOWN_S_MAX = 10.0
 class Embedded:
     """One process, one data directory."""
 
-    def __init__(self, data_dir: str, grpc_address: str, ready: Callable[[str], None] | None) -> None:
-        self._settings = load(None, {"node": {"grpc_address": grpc_address}}).node
+    def __init__(
+        self, data_dir: str, grpc_address: str, metrics_address: str, ready: Callable[[str], None] | None
+    ) -> None:
+        self._settings = load(None, {"node": {"grpc_address": grpc_address, "metrics_address": metrics_address}}).node
         self._data_dir, self._ready = Path(data_dir), ready
         self._clock = SystemClock(0)
         self._address = ""
+        self._metrics = Metrics("embedded")
+        self._metrics_server: MetricsServer | None = None
+        self._started = False
 
     async def start(self) -> None:
         """Opens the data directory, serves. Raises ConfigError."""
@@ -60,6 +67,7 @@ class Embedded:
         self._poller = self._make_poller()
         self._hub = WorkerHub(SqliteDeliveries(self._outbox), self._clock)
         self._working = [asyncio.create_task(self._poller.work()), asyncio.create_task(self._keep_house())]
+        self._metrics.add(lambda: of_poller(self._poller))
         await self._serve()
 
     def _make_poller(self) -> PollerRole:
@@ -96,6 +104,8 @@ class Embedded:
         )
         worker = WorkerServicer(self._hub, directory, lambda: [self._address])
         services = [*self._api.services(), worker.service()]
+        self._metrics.add(lambda: of_tasks(self._api.tasks))
+        metrics = await self._serve_metrics()
         self._server = GrpcServer(self._settings.grpc_address, services, with_reflection=True)
         self._address = await self._server.start()
         while not (self._poller.lane and len(self._poller.lane.active()) == self._constants.ranges):
@@ -106,9 +116,21 @@ class Embedded:
                 if task.done():
                     task.result()
         await self._server.set_serving("", True)
-        log.info("ready", mode="embedded", grpc=self._address, data=str(self._data_dir))
+        self._started = True
+        log.info("ready", mode="embedded", grpc=self._address, metrics=metrics, data=str(self._data_dir))
         if self._ready:
             self._ready(self._address)
+
+    async def _serve_metrics(self) -> str:
+        if not self._settings.metrics_address:
+            return ""
+        self._metrics_server = MetricsServer(
+            self._settings.metrics_address, self._metrics.gather, lambda: self._started
+        )
+        try:
+            return await self._metrics_server.start()
+        except ConfigError as error:
+            raise ConfigError(f"metrics: {error}; --metrics-address names another address, or '' for none") from error
 
     async def work(self) -> None:
         """Until one of its parts fails."""
@@ -137,6 +159,7 @@ class Embedded:
 
     async def stop(self) -> None:
         """Takes no more, finishes what is at work, stores progress, closes; also where the start ended half-way."""
+        self._started = False
         if hasattr(self, "_server"):
             await asyncio.gather(self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2))
             await self._api.close()
@@ -147,6 +170,8 @@ class Embedded:
             await asyncio.wait(self._working, timeout=SHUTDOWN_S_MAX)
         if hasattr(self, "_database"):
             await self._database.close()
+        if self._metrics_server:
+            await self._metrics_server.stop()
 
 
 async def _nothing_to_prepare() -> None:

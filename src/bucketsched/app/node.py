@@ -19,6 +19,7 @@ from ..adapters.cassandra.store import CassandraTaskStore
 from ..adapters.kafka.deliveries import KafkaDeliveries
 from ..adapters.kafka.journal import KafkaJournal
 from ..adapters.kafka.topics import KafkaTopics
+from ..adapters.metrics_http import MetricsServer
 from ..adapters.owners_grpc import GrpcOwners
 from ..adapters.system_clock import SystemClock
 from ..adapters.tcp_peers import TcpPeers
@@ -42,6 +43,7 @@ from ..poller.limits import LaneLimits
 from ..ports import Member
 from ..service.directory import Directory
 from .api_role import ApiRole
+from .metrics import Metrics, of_poller, of_tasks
 from .poller_role import PollerRole
 
 log = structlog.get_logger(__name__)
@@ -75,6 +77,8 @@ class Node:
         self._working: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
         self._internal: GrpcServer | None = None
+        self._metrics = Metrics("cluster")
+        self._metrics_server: MetricsServer | None = None
         self._hub: WorkerHub | None = None
         self._poller: PollerRole | None = None
         self._started = False
@@ -84,6 +88,7 @@ class Node:
     async def start(self) -> None:
         """Connects, serves, joins. Raises ConfigError, Unavailable."""
         telemetry.configure(self._settings.log.level, self._settings.log.format)
+        metrics = await self._serve_metrics()
         await self._connect()
         try:
             await self._ensure_tree()
@@ -91,12 +96,15 @@ class Node:
             log.warning("ZooKeeper can't be reached yet", error=str(error))
         self._membership = ZooKeeperMembership(self._settings.zookeeper, self._constants)
         if "poller" in self._roles:
-            self._poller = self._make_poller()
+            self._poller = poller = self._make_poller()
+            self._metrics.add(lambda: of_poller(poller))
         internal = await self._serve_internal() if {"poller", "coordinator"} & set(self._roles) else ""
         public = await self._serve_public()
         await self._begin_work(public, internal)
         self._started = True
-        log.info("ready", roles=",".join(self._roles), grpc=public, internal=internal, member=self._name)
+        log.info(
+            "ready", roles=",".join(self._roles), grpc=public, internal=internal, metrics=metrics, member=self._name
+        )
         if self._ready:
             self._ready(public)
 
@@ -139,6 +147,16 @@ class Node:
             LaneLimits(**self._settings.poller.model_dump()),
             self._ensure_tree,
         )
+
+    async def _serve_metrics(self) -> str:
+        address = self._settings.node.metrics_address
+        if not address:
+            return ""
+        self._metrics_server = MetricsServer(address, self._metrics.gather, lambda: self._started)
+        try:
+            return await self._metrics_server.start()
+        except ConfigError as error:
+            raise ConfigError(f"setting node.metrics_address: {error}") from error
 
     async def _serve_internal(self) -> str:
         """For questions to its ranges; and its listening at all is what tells others that this process lives."""
@@ -192,6 +210,8 @@ class Node:
             self._constants,
             limits_of(self._settings),
         )
+        tasks = self._api.tasks
+        self._metrics.add(lambda: of_tasks(tasks))
         return self._api
 
     def _worker_addresses(self) -> list[str]:
@@ -257,12 +277,15 @@ class Node:
 
     async def stop(self) -> None:
         """Not serving; what is under way ends; ranges are handed over; everything is closed. Bounded in time."""
+        self._started = False
         if self._poller:
             self._poller.stop()
         try:
             await asyncio.wait_for(self._let_go(), self._settings.node.shutdown_s_max)
         except TimeoutError:
             log.error("stopping took too long: what is left is left to others")
+        if self._metrics_server:
+            await self._metrics_server.stop()
 
     async def _let_go(self) -> None:
         endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]

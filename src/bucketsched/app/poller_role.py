@@ -13,6 +13,7 @@ from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.task import TaskRow
 from ..poller.dispatcher import LaneLost
+from ..poller.figures import LaneCounters
 from ..poller.lane import Lane
 from ..poller.limits import LaneLimits
 from ..ports import (
@@ -67,6 +68,7 @@ class PollerRole:
         self._clock, self._constants, self._limits = clock, constants, limits
         self._stopping = False
         self.lane: Lane | None = None
+        self.counters = LaneCounters()
 
     def announce(self, member: Member) -> None:
         """How the process joins; before `work`."""
@@ -78,6 +80,7 @@ class PollerRole:
             try:
                 await self._serve_lane()
             except (Unavailable, OwnershipLost, LaneLost) as error:
+                self.counters.lanes_lost += 1
                 log.warning("lane ended", reason=str(error), kind=type(error).__name__, recurring=True)
             if not self._stopping:
                 await self._clock.sleep(RETRY_S)
@@ -95,6 +98,7 @@ class PollerRole:
             self._catalog,
             self._clock,
             self._limits,
+            self.counters,
         )
         try:
             await lane.start()

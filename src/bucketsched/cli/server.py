@@ -13,6 +13,7 @@ from .output import show, show_all
 from .settings import settings_options
 
 DATA_DIR_DEFAULT = "bucketsched-data"
+METRICS_ADDRESS_DEFAULT = "127.0.0.1:7402"
 
 
 @click.command()
@@ -30,8 +31,15 @@ DATA_DIR_DEFAULT = "bucketsched-data"
     show_default=True,
     help="Where to listen; port 0 takes a free one.",
 )
+@click.option(
+    "--metrics-address",
+    metavar="HOST:PORT",
+    default=METRICS_ADDRESS_DEFAULT,
+    show_default=True,
+    help="Where /metrics and /healthz are served; '' for nowhere.",
+)
 @output_options
-def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:
+def dev(connection: Connection, data_dir: str, grpc_address: str, metrics_address: str) -> int:
     """Run everything in one process, on SQLite, until SIGINT or SIGTERM. Says on stdout when it is ready."""
     from .. import app
 
@@ -41,7 +49,7 @@ def dev(connection: Connection, data_dir: str, grpc_address: str) -> int:
         else:
             print(f"bucketsched is ready at {address}, data in {data_dir}", flush=True)
 
-    return app.run_dev(data_dir, grpc_address, ready)
+    return app.run_dev(data_dir, grpc_address, metrics_address, ready)
 
 
 @click.command()

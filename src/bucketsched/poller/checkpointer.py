@@ -32,6 +32,7 @@ class Checkpointer:
         self._ranges, self._checkpoints, self._journal, self._marker = ranges, checkpoints, journal, marker
         self._clock, self._limits = clock, limits
         self._served = 0
+        self._saved: dict[tuple[int, int], float] = {}
 
     async def run(self) -> None:
         """Stores until cancelled."""
@@ -73,3 +74,11 @@ class Checkpointer:
             owned.open_low_due(self._clock.earliest_ms()),
         )
         await self._checkpoints.save(owned.range_id, checkpoint)
+        self._saved[owned.range_id, owned.epoch] = self._clock.monotonic()
+
+    def age_s(self) -> float:
+        """Seconds since the progress of that active range was stored whose turn was longest ago."""
+        now = self._clock.monotonic()
+        active = [(owned.range_id, owned.epoch) for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
+        self._saved = {taken: self._saved.get(taken, now) for taken in active}
+        return max((now - saved for saved in self._saved.values()), default=0.0)

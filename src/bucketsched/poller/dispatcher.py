@@ -19,6 +19,7 @@ from ..core.task import FactKind, StoredTask, TaskRow
 from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
 from .breaker import TopicBreaker
+from .figures import LaneCounters
 from .limits import FAILURES_PER_TRANSACTION_MAX, LaneLimits
 from .marker import Consequence, Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
@@ -48,8 +49,10 @@ class Dispatcher:
         queues: QueueDirectory,
         clock: Clock,
         limits: LaneLimits,
+        counters: LaneCounters | None = None,
     ) -> None:
         self._ranges, self._journal, self._leases, self._marker = ranges, journal, leases, marker
+        self.counters = counters or LaneCounters()
         self._queues, self._clock, self._limits = queues, clock, limits
         self._ready: ReadyQueue[OwnedRange] = ReadyQueue(limits.ageing_ms)
         self._mutations: deque[Mutation | Closing] = deque()
@@ -65,9 +68,18 @@ class Dispatcher:
         self.turn = asyncio.Lock()
         self.last: tuple[int, bytes] = (-1, b"")
         self.drained: Callable[[], None] = lambda: None
-        self.transactions = self.dispatched = 0
 
     # ---- from outside
+
+    @property
+    def ready_rows(self) -> int:
+        """Rows that are due and wait for a transaction."""
+        return len(self._ready)
+
+    @property
+    def changes_waiting(self) -> int:
+        """Changes that wait for a transaction."""
+        return len(self._mutations)
 
     async def begin(self) -> None:
         """Takes the lane's stream: init, then validate, then a first record, behind which this process begins.
@@ -295,14 +307,19 @@ class Dispatcher:
 
     async def _committed(self, batch: Batch, value: bytes) -> int | None:
         """The offset of the record, or None where a transaction in doubt turned out not to be committed."""
+        began = self._clock.monotonic()
         try:
-            return await self._journal.commit(batch.messages, value)
+            offset = await self._journal.commit(batch.messages, value)
+            self.counters.transaction_s.observe(self._clock.monotonic() - began)
+            return offset
         except (OwnershipLost, OutcomeUnknown) as doubt:
+            self.counters.transactions["in_doubt"] += 1
             log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
             return await self._resolve(batch.nonce)
 
     async def _refused(self, batch: Batch, refusal: CommitRefused) -> None:
         """Nothing was committed. What can never be sent is failed, the rest goes again."""
+        self.counters.transactions["refused"] += 1
         log.warning("transaction refused", reason=str(refusal), culprits=len(refusal.culprits))
         for index, reason in refusal.culprits.items():
             self._failing.append((*batch.sent[index], reason))
@@ -329,10 +346,11 @@ class Dispatcher:
     def _settle(self, batch: Batch, offset: int, value: bytes) -> None:
         """The batch is committed: make it known, and have it marked."""
         self.last = (offset, record_hash(value))
-        self.transactions += 1
-        self.dispatched += len(batch.sent)
+        self.counters.transactions["committed"] += 1
+        self.counters.dispatched((row.due_ms for row, _ in batch.sent), self._clock.now_ms())
         self._breaker.healed({message.topic for message in batch.messages})
         settled = batch.settled()
+        self.counters.settled.update(kind for _, kind, _ in settled)
         for ref, kind, owned in settled:
             owned.settle(ref, kind)
         for row, owned in (*batch.sent, *batch.withheld, *((row, owned) for row, owned, _ in batch.failed)):
@@ -375,6 +393,7 @@ class Dispatcher:
 
     def drop(self, owned: OwnedRange) -> None:
         """The range is somebody else's now."""
+        self.counters.ranges_lost += 1
         log.warning("range lost", range=owned.range_id, epoch=owned.epoch)
         owned.phase = Phase.GONE
         if self._ranges.get(owned.range_id) is owned:

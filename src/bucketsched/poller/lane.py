@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import structlog
@@ -27,6 +28,7 @@ from .changes import Changes
 from .checkpointer import Checkpointer
 from .closer import Closer
 from .dispatcher import Dispatcher, LaneLost
+from .figures import LaneCounters, LaneState
 from .limits import HAND_OVER_S_MAX, LaneLimits
 from .loader import Loader, resident_bytes
 from .marker import Marker
@@ -54,17 +56,21 @@ class Lane:
         catalog: Catalog,
         clock: Clock,
         limits: LaneLimits,
+        counters: LaneCounters | None = None,
     ) -> None:
+        self._counters = counters or LaneCounters()
         self._constants, self._journal, self._leases, self._clock = constants, journal, leases, clock
         self._limits = limits
         self._ranges: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
         self._queues = QueueDirectory(catalog, clock)
-        self.dispatcher = Dispatcher(self._ranges, journal, leases, self._marker, self._queues, clock, limits)
+        self.dispatcher = Dispatcher(
+            self._ranges, journal, leases, self._marker, self._queues, clock, limits, self._counters
+        )
         wake = self.dispatcher.wake.set
         self._loader = Loader(self._ranges, store, clock, limits, constants.horizon_ms, wake)
         self.dispatcher.drained = self._loader.drained
-        self._rescanner = Rescanner(self._ranges, store, clock, limits)
+        self._rescanner = Rescanner(self._ranges, store, clock, limits, self._counters)
         self._checkpointer = Checkpointer(self._ranges, checkpoints, journal, self._marker, clock, limits)
         self._closer = Closer(self._ranges, store, self.dispatcher, self._marker, clock, constants.grace_ms)
         self._changes = Changes(store, self.dispatcher, self._marker, clock)
@@ -84,6 +90,22 @@ class Lane:
     def alarmed(self) -> set[int]:
         """The ranges that stand still because their journal is not what it was."""
         return {owned.range_id for owned in self._ranges.values() if owned.phase is Phase.ALARMED}
+
+    def state(self) -> LaneState:
+        """How it stands now, for metrics."""
+        now_ms, owned = self._clock.now_ms(), list(self._ranges.values())
+        active = [one for one in owned if one.phase is Phase.ACTIVE]
+        oldest_ms = min((one.oldest_undone_ms(now_ms) for one in active), default=now_ms)
+        return LaneState(
+            ranges=Counter(one.phase.value for one in owned),
+            heap_rows=sum(len(one.heap) for one in owned),
+            ready_rows=self.dispatcher.ready_rows,
+            resident_bytes=resident_bytes(self._ranges),
+            marks_waiting=self._marker.marks_waiting,
+            changes_waiting=self.dispatcher.changes_waiting,
+            checkpoint_age_s=self._checkpointer.age_s(),
+            oldest_undispatched_age_s=(now_ms - oldest_ms) / 1000,
+        )
 
     # ---- life
 
@@ -141,7 +163,7 @@ class Lane:
         """Becomes the owner of a range. Raises LeaseHeld, Unavailable (no lease taken), OwnershipLost."""
         if range_id in self._ranges:
             return
-        lease = await self._leases.acquire(range_id)
+        lease, began = await self._leases.acquire(range_id), self._clock.monotonic()
         shards = self._constants.shards_of(range_id)
         owned = OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded, self._queues.expect)
         self._ranges[range_id] = owned
@@ -165,6 +187,8 @@ class Lane:
             except Exception:
                 self.dispatcher.drop(owned)
                 raise
+        if owned.phase is Phase.ACTIVE:
+            self._counters.taken("fenced" if lease.predecessors else "released", self._clock.monotonic() - began)
         self._loader.wake.set()
 
     def _crowded(self) -> bool:

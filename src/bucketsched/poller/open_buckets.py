@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..core.task import bucket_end_ms, bucket_of
+from ..core.task import bucket_end_ms, bucket_of, bucket_start_ms
 from .cursor import Cursor
 
 BACKLOG_BUCKETS_MAX = 4
@@ -106,6 +106,13 @@ class OpenBuckets:
     def all_begun(self) -> list[int]:
         """Every bucket that is begun, in order."""
         return sorted([*self._reading, *self._read])
+
+    def backlog_from_ms(self, now_ms: int) -> int:
+        """From when on there are past buckets that are not begun; `now_ms`: there are none."""
+        for bucket in range(max(self._next_of_backlog, self.first), bucket_of(now_ms)):
+            if bucket not in self._reading and bucket not in self._read:
+                return self._low_due.get(bucket, bucket_start_ms(bucket))
+        return now_ms
 
     def not_begun(self) -> dict[int, int]:
         """What the checkpoint said of buckets that are not begun."""

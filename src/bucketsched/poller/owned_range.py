@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 
 from ..core import task_id as ids
 from ..core.due_heap import DueHeap
-from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_of, bucket_start_ms
+from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
 from .limits import REMEMBER_MS, REOPEN_MS
@@ -315,6 +315,12 @@ class OwnedRange:
         lows = {bucket: self._low_due_ms(bucket, limit_ms) for bucket in self.buckets.all_begun()}
         done = {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
         return self.buckets.not_begun() | done
+
+    def oldest_undone_ms(self, now_ms: int) -> int:
+        """Everything due before it is settled, as far as it is known here; `now_ms` if nothing is late."""
+        begun = [self._low_due_ms(bucket, now_ms) for bucket in self.buckets.all_begun()]
+        late = [low for bucket, low in zip(self.buckets.all_begun(), begun, strict=True) if low < bucket_end_ms(bucket)]
+        return min(now_ms, self.buckets.backlog_from_ms(now_ms), *late)
 
     def close(self, bucket: int) -> None:
         """The bucket's closing is committed."""

@@ -12,6 +12,7 @@ from ..core.errors import Unavailable
 from ..core.task import RowRef, bucket_of, bucket_start_ms
 from ..ports import Clock, TaskStore
 from .cursor import before
+from .figures import LaneCounters
 from .limits import REMEMBER_MS, RESCAN_AHEAD_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
 from .waiting import first_of
@@ -28,8 +29,16 @@ PAGE_ROWS_MAX = 1_000
 class Rescanner:
     """One per lane."""
 
-    def __init__(self, ranges: dict[int, OwnedRange], store: TaskStore, clock: Clock, limits: LaneLimits) -> None:
+    def __init__(
+        self,
+        ranges: dict[int, OwnedRange],
+        store: TaskStore,
+        clock: Clock,
+        limits: LaneLimits,
+        counters: LaneCounters | None = None,
+    ) -> None:
         self._ranges, self._store, self._clock, self._limits = ranges, store, clock, limits
+        self._counters = counters or LaneCounters()
         self._wake = asyncio.Event()
 
     def hurry(self) -> None:
@@ -45,6 +54,7 @@ class Rescanner:
             active = [owned for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
             counts = await asyncio.gather(*(self._scan(owned, gate) for owned in active))
             if any(counts):
+                self._counters.rescanned_rows += sum(counts)
                 log.info("rescan found rows without a hint", rows=sum(counts))
                 found()
 

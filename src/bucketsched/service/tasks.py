@@ -12,6 +12,7 @@ acknowledge. A task may be acknowledged once its dispatch is certain, which depe
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import SystemRandom
@@ -95,8 +96,15 @@ class TaskService:
         self._limits = limits
         self._entropy = entropy
         self._hints = Hints(owners, clock)
+        self.created: Counter[str] = Counter()
+        """Creates so far by what was answered: created, refused, unavailable."""
         self._admits = asyncio.Semaphore(ADMITS_IN_FLIGHT_MAX)
         self._admit_after_ms = min(ADMIT_AFTER_MS, constants.grace_ms // 2)
+
+    @property
+    def hints_unanswered(self) -> int:
+        """Rows of answered creates that no owner has taken note of yet."""
+        return self._hints.rows_behind
 
     async def close(self) -> None:
         """Stops what goes on behind answered creates."""
@@ -118,7 +126,9 @@ class TaskService:
         results: list[CreateResult | TaskRow] = list(await self._rows(tasks))
         rows = list({row.ref: row for row in results if isinstance(row, TaskRow)}.values())
         unconfirmed = await self._write(rows, deadline)
-        return [_result(item, unconfirmed) if isinstance(item, TaskRow) else item for item in results]
+        answers = [_result(item, unconfirmed) if isinstance(item, TaskRow) else item for item in results]
+        self.created.update(map(_outcome, answers))
+        return answers
 
     async def _rows(self, tasks: Sequence[NewTask]) -> list[TaskRow | RequestError | Unavailable]:
         """The row of each task, or why there is none."""
@@ -308,6 +318,13 @@ def _unless_taken(row: TaskRow, taken: dict[tuple[bytes, bytes], TaskBody]) -> T
     if first is not row.body and first != row.body:
         return InvalidArgument("task_id", "is given to two different tasks of this batch")
     return row
+
+
+def _outcome(answer: CreateResult) -> str:
+    """How it is counted."""
+    if isinstance(answer, Created):
+        return "created"
+    return "refused" if isinstance(answer, RequestError) else "unavailable"
 
 
 def _result(row: TaskRow, unconfirmed: Iterable[bytes]) -> CreateResult:
