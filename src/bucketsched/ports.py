@@ -92,7 +92,7 @@ class CheckpointStore(Protocol):
     """One checkpoint per range, ordered by (epoch, sequence) whatever the order of arrival."""
 
     async def load(self, range_id: int) -> Checkpoint | None:
-        """The checkpoint of highest order. Raises Unavailable."""
+        """The checkpoint of highest order. Raises Unavailable, CheckpointCorrupt."""
         ...
 
     async def save(self, range_id: int, checkpoint: Checkpoint) -> None:

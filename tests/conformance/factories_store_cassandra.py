@@ -16,6 +16,7 @@ from bucketsched.adapters.cassandra.migrations import files_directory, migrate
 from bucketsched.adapters.cassandra.session import CassandraSession
 from bucketsched.adapters.cassandra.store import CassandraTaskStore
 from bucketsched.config import CassandraSettings, load
+from bucketsched.core.checkpoint import epoch_of, sequence_of
 from bucketsched.core.task import TaskRow
 from bucketsched.core.task_id import shard_in
 
@@ -62,6 +63,13 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
             place = (row.bucket, shard_in(row.task_id), row.due_ms, row.namespace_id, row.task_id)
             await session.write(planted, (*place, body, row.generation, row.attempt))
 
-        yield StoresUnderTest(tasks, checkpoints, catalog, plant)
+        saved = await session.prepare(
+            "INSERT INTO @range_checkpoints (range_id, epoch, sequence, body) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+        )
+
+        async def plant_checkpoint(range_id: int, order: int, body: bytes) -> None:
+            await session.write(saved, (range_id, epoch_of(order), sequence_of(order), body, order))
+
+        yield StoresUnderTest(tasks, checkpoints, catalog, plant, plant_checkpoint)
     finally:
         await session.close()

@@ -17,9 +17,12 @@ MARKS: list[pytest.MarkDecorator] = []
 
 @asynccontextmanager
 async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnderTest]:
-    tasks = MemoryTaskStore()
+    tasks, checkpoints = MemoryTaskStore(), MemoryCheckpointStore()
 
     async def plant(row: TaskRow, body: bytes) -> None:
         tasks.plant(row, body)
 
-    yield StoresUnderTest(tasks, MemoryCheckpointStore(), MemoryCatalog(CONSTANTS), plant)
+    async def plant_checkpoint(range_id: int, order: int, body: bytes) -> None:
+        checkpoints.plant(range_id, order, body)
+
+    yield StoresUnderTest(tasks, checkpoints, MemoryCatalog(CONSTANTS), plant, plant_checkpoint)

@@ -10,7 +10,7 @@ import pytest
 from store_adapters import CONSTANTS, StoresUnderTest
 
 from bucketsched.adapters.sqlite.catalog import SqliteCatalog
-from bucketsched.adapters.sqlite.checkpoints import SqliteCheckpointStore
+from bucketsched.adapters.sqlite.checkpoints import SAVE, SqliteCheckpointStore
 from bucketsched.adapters.sqlite.database import Database
 from bucketsched.adapters.sqlite.store import SqliteTaskStore
 from bucketsched.core.task import TaskRow
@@ -31,8 +31,11 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
         parameters = (body, row.due_ms, row.namespace_id, row.task_id)
         await database.write(lambda connection: connection.execute(statement, parameters))
 
+    async def plant_checkpoint(range_id: int, order: int, body: bytes) -> None:
+        await database.write(lambda connection: connection.execute(SAVE, (range_id, order, body)))
+
     try:
         await catalog.establish(CONSTANTS, now_ms=1_740_000_000_000)
-        yield StoresUnderTest(tasks, SqliteCheckpointStore(database), catalog, plant)
+        yield StoresUnderTest(tasks, SqliteCheckpointStore(database), catalog, plant, plant_checkpoint)
     finally:
         await database.close()

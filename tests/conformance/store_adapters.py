@@ -31,12 +31,16 @@ CONSTANTS = ClusterConstants(cluster_id=UUID("8a3f2f0e-53c8-4b0e-9c57-1f8d3b6a9a
 
 @dataclass(slots=True)
 class StoresUnderTest:
-    """One adapter's stores over one database. `plant` stores a row with given bytes for its body."""
+    """One adapter's stores over one database.
+
+    `plant` stores a row with given bytes for its body, `plant_checkpoint` bytes as the checkpoint of a range and order.
+    """
 
     tasks: TaskStore
     checkpoints: CheckpointStore
     catalog: Catalog
     plant: Callable[[TaskRow, bytes], Awaitable[None]]
+    plant_checkpoint: Callable[[int, int, bytes], Awaitable[None]]
 
 
 class WallClock:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from store_adapters import StoresUnderTest
 
-from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
+from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, epoch_of, sequence_of
 from bucketsched.ports import CheckpointStore
 
 
@@ -75,6 +77,21 @@ async def test_ranges_do_not_meet(checkpoints: CheckpointStore) -> None:
     one, two = fresh_range(), fresh_range()
     await checkpoints.save(one, checkpoint(1, 1))
     assert await checkpoints.load(two) is None
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff", b""])
+async def test_one_that_can_not_be_decoded_says_so_and_can_be_replaced(stores: StoresUnderTest, body: bytes) -> None:
+    """No bytes at all are a message of their own, but not the checkpoint that the write said it was."""
+    range_id, order = fresh_range(), checkpoint(7, 12).order
+    await stores.plant_checkpoint(range_id, order, body)
+    with pytest.raises(CheckpointCorrupt) as caught:
+        await stores.checkpoints.load(range_id)
+    assert (epoch_of(caught.value.order), sequence_of(caught.value.order)) == (7, 12)
+    await stores.checkpoints.save(range_id, checkpoint(7, 11))
+    with pytest.raises(CheckpointCorrupt):
+        await stores.checkpoints.load(range_id)
+    await stores.checkpoints.save(range_id, checkpoint(7, 13))
+    assert await stores.checkpoints.load(range_id) == checkpoint(7, 13)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

@@ -139,15 +139,17 @@ async def test_a_lane_that_commits_while_checkpoints_are_read_keeps_what_it_wrot
     assert taken in world.kept(2)
 
 
-@pytest.mark.parametrize("name", ["of-another-cluster", None])
+@pytest.mark.parametrize("what", ["of another cluster", "none", "corrupt"])
 async def test_nothing_is_forgotten_while_a_range_has_no_checkpoint_in_this_journal(
-    world: TrimmedWorld, name: str | None
+    world: TrimmedWorld, what: str
 ) -> None:
     """It stands still with an alarm, and what is there may be all that says what was dispatched."""
     offsets = await world.hours(0, 40)
     await world.point(1, 0, offsets[-1])
-    if name is not None:
-        await world.point(0, 0, offsets[-1], name)
+    if what == "of another cluster":
+        await world.point(0, 0, offsets[-1], "another-journal")
+    if what == "corrupt":
+        world.checkpoints.plant(0, 5, b"\xff")
     assert await world.trimmer.trim_once() == 0
     assert world.kept(0) == offsets
 

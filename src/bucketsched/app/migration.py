@@ -21,6 +21,7 @@ from ..ports import Clock, Topics
 from ..service.directory import Directory
 from ..service.namespaces import NamespaceService
 from ..service.queues import NewQueue, QueueService
+from .checkpoints import readable_checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,7 @@ async def _prepare(settings: Settings, constants: ClusterConstants, clock: Clock
     try:
         await topics.ensure_journal()
         checkpoints = await CassandraCheckpointStore.open(session)
-        found = {r: await checkpoints.load(r) for r in range(constants.ranges)}
-        await create_tree(settings.zookeeper, constants, {r: c for r, c in found.items() if c})
+        await create_tree(settings.zookeeper, constants, await readable_checkpoints(checkpoints, constants.ranges))
         await make_defaults(await CassandraCatalog.open(session), topics, clock)
     finally:
         await topics.close()

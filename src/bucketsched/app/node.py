@@ -43,6 +43,7 @@ from ..poller.limits import LaneLimits
 from ..ports import Member
 from ..service.directory import Directory
 from .api_role import ApiRole
+from .checkpoints import readable_checkpoints
 from .metrics import Metrics, of_poller, of_tasks
 from .poller_role import PollerRole
 
@@ -124,9 +125,7 @@ class Node:
 
     async def _ensure_tree(self) -> None:
         """Puts the epochs in ZooKeeper behind the checkpoints'. At the start, a missing tree is a wrong setting."""
-        ranges = range(self._constants.ranges)
-        found = await asyncio.gather(*(self._checkpoints.load(r) for r in ranges))
-        checkpoints = {r: c for r, c in zip(ranges, found, strict=True) if c}
+        checkpoints = await readable_checkpoints(self._checkpoints, self._constants.ranges)
         try:
             await create_tree(self._settings.zookeeper, self._constants, checkpoints, from_nothing=False)
         except TreeMissing as error:

@@ -11,6 +11,7 @@ import click
 from .connection import Connection, connection_options, output_options
 from .output import instant, show, show_all
 from .parameters import LENGTH
+from .recovery import range_
 from .settings import settings_options
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -19,6 +20,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 @click.group()
 def admin() -> None:
     """Prepare a cluster; manage namespaces."""
+
+
+admin.add_command(range_)
 
 
 @admin.command()

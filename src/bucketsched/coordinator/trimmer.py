@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from ..core.checkpoint import Checkpoint
+from ..core.checkpoint import Checkpoint, CheckpointCorrupt
 from ..core.cluster import ClusterConstants
 from ..core.errors import Unavailable
 from ..ports import CheckpointStore, Clock, Journal
@@ -59,7 +59,7 @@ class JournalTrimmer:
         old_ms = self._clock.earliest_ms() - self._retention_ms
         lanes = range(self._constants.lanes)
         first_kept = {lane: await self._journal.find(lane, old_ms) for lane in lanes}
-        found = [await self._checkpoints.load(range_id) for range_id in range(self._constants.ranges)]
+        found = [await self._checkpoint(range_id) for range_id in range(self._constants.ranges)]
         checkpoints = [checkpoint for checkpoint in found if checkpoint is not None]
         if len(checkpoints) < len(found) or any(c.journal != self._journal.name for c in checkpoints):
             log.warning("the journal is not trimmed: a range has no checkpoint in it")
@@ -69,6 +69,12 @@ class JournalTrimmer:
             if first is not None:
                 trimmed += await self._trim(lane, min(first, _needed_from(lane, checkpoints, first)))
         return trimmed
+
+    async def _checkpoint(self, range_id: int) -> Checkpoint | None:
+        try:
+            return await self._checkpoints.load(range_id)
+        except CheckpointCorrupt:
+            return None
 
     async def _trim(self, lane: int, before: int) -> bool:
         start = await self._journal.start(lane)

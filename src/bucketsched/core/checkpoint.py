@@ -5,7 +5,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from .errors import BucketschedError
+
 NO_OFFSET = -1
+
+
+class CheckpointCorrupt(BucketschedError):
+    """What is stored is not a checkpoint. `order`: that of its write, which the next one has to exceed."""
+
+    def __init__(self, range_id: int, order: int, reason: str) -> None:
+        super().__init__(f"the checkpoint of range {range_id} can't be decoded: {reason}")
+        self.order = order
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,16 @@ class Checkpoint:
         assert 0 <= self.epoch < 1 << 31, self.epoch
         assert 0 <= self.sequence < 1 << 32, self.sequence
         return (self.epoch << 32) + self.sequence + 1
+
+
+def epoch_of(order: int) -> int:
+    """The epoch in a checkpoint's order."""
+    return (order - 1) >> 32
+
+
+def sequence_of(order: int) -> int:
+    """The sequence in a checkpoint's order."""
+    return (order - 1) & 0xFFFFFFFF
 
 
 def record_hash(value: bytes) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..core.checkpoint import Checkpoint
+from google.protobuf.message import DecodeError
+
+from ..core.checkpoint import Checkpoint, CheckpointCorrupt
 from ..stubs.internal.v1 import storage_pb2 as pb
 
 
@@ -20,9 +22,19 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     ).SerializeToString()
 
 
-def decode_checkpoint(value: bytes) -> Checkpoint:
-    """Reverse of `encode_checkpoint`."""
-    message = pb.RangeCheckpoint.FromString(value)
+def decode_checkpoint(range_id: int, order: int, value: bytes) -> Checkpoint:
+    """Reverse of `encode_checkpoint`. Raises CheckpointCorrupt, also where the order is another one than it says."""
+    try:
+        message = pb.RangeCheckpoint.FromString(value)
+    except DecodeError as error:
+        raise CheckpointCorrupt(range_id, order, str(error)) from error
+    checkpoint = _checkpoint(message)
+    if checkpoint.order != order:
+        raise CheckpointCorrupt(range_id, order, f"it says that it is the one of order {checkpoint.order}, not {order}")
+    return checkpoint
+
+
+def _checkpoint(message: pb.RangeCheckpoint) -> Checkpoint:
     return Checkpoint(
         message.epoch,
         message.sequence,

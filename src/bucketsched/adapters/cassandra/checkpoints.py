@@ -9,7 +9,7 @@ from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from .session import CassandraSession
 
-_LOAD = "SELECT body FROM @range_checkpoints WHERE range_id = ?"
+_LOAD = "SELECT body, epoch, sequence FROM @range_checkpoints WHERE range_id = ?"
 _SAVE = "INSERT INTO @range_checkpoints (range_id, epoch, sequence, body) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
 
 
@@ -29,7 +29,10 @@ class CassandraCheckpointStore:
     async def load(self, range_id: int) -> Checkpoint | None:
         """See CheckpointStore."""
         rows = await self._session.read(self._load, (range_id,))
-        return decode_checkpoint(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        body, epoch, sequence = rows[0]
+        return decode_checkpoint(range_id, (epoch << 32) + sequence + 1, body)
 
     async def save(self, range_id: int, checkpoint: Checkpoint) -> None:
         """See CheckpointStore."""

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from ...config import CassandraSettings
-from ...core.checkpoint import NO_OFFSET, Checkpoint
+from ...core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from ...core.task import bucket_of
@@ -139,10 +139,18 @@ async def _first_checkpoints(
         return 0
     first = Checkpoint(0, 0, constants.journal_name, 0, NO_OFFSET, b"", bucket_of(clock.now_ms()))
     ranges = range(constants.ranges)
-    there = await asyncio.gather(*(checkpoints.load(range_id) for range_id in ranges))
-    missing = [range_id for range_id in ranges if there[range_id] is None]
+    there = await asyncio.gather(*(_is_there(checkpoints, range_id) for range_id in ranges))
+    missing = [range_id for range_id in ranges if not there[range_id]]
     await asyncio.gather(*(checkpoints.save(range_id, first) for range_id in missing))
     return len(missing)
+
+
+async def _is_there(checkpoints: CassandraCheckpointStore, range_id: int) -> bool:
+    """One that can't be decoded is: it is not for a migration to say what it was."""
+    try:
+        return await checkpoints.load(range_id) is not None
+    except CheckpointCorrupt:
+        return True
 
 
 class _Migrator:

@@ -149,6 +149,18 @@ class MemoryJournalWorld:
         state.start = max(state.start, min(before, state.stable_end))
         state.records = [entry for entry in state.records if entry.offset >= state.start]
 
+    def recreate(self, lane: int) -> None:
+        """As if the topic had been deleted and made anew: offsets begin at 0. The producer is still known."""
+        state = self._lanes[lane]
+        state.records, state.start, state.next_offset, state.open = [], 0, 0, None
+
+    def plant(self, lane: int, value: bytes) -> int:
+        """A record with these bytes, committed by nobody; its offset."""
+        state = self._lanes[lane]
+        state.records.append(JournalEntry(state.next_offset, value))
+        state.next_offset += 1
+        return state.next_offset - 1
+
     def queue_messages(self, namespace_id: bytes, queue: str) -> list[Message]:
         """What a `read_committed` consumer of a queue has seen so far."""
         return [

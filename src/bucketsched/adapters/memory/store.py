@@ -219,7 +219,11 @@ class MemoryCheckpointStore(Faults):
         """See CheckpointStore."""
         self._leave(await self._enter("load"))
         stored = self._stored.get(range_id)
-        return decode_checkpoint(stored[1]) if stored else None
+        return decode_checkpoint(range_id, *stored) if stored else None
+
+    def plant(self, range_id: int, order: int, body: bytes) -> None:
+        """Stores these bytes as a range's checkpoint, decodable or not."""
+        self._stored[range_id] = (order, body)
 
     async def save(self, range_id: int, checkpoint: Checkpoint) -> None:
         """See CheckpointStore."""

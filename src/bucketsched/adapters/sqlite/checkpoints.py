@@ -24,9 +24,9 @@ class SqliteCheckpointStore:
 
     async def load(self, range_id: int) -> Checkpoint | None:
         """See ports.CheckpointStore."""
-        query = "SELECT checkpoint FROM range_checkpoints WHERE range_id = ?"
+        query = "SELECT write_order, checkpoint FROM range_checkpoints WHERE range_id = ?"
         row = await self._database.read(lambda connection: connection.execute(query, (range_id,)).fetchone())
-        return decode_checkpoint(row[0]) if row else None
+        return decode_checkpoint(range_id, *row) if row else None
 
     async def save(self, range_id: int, checkpoint: Checkpoint) -> None:
         """See ports.CheckpointStore."""

@@ -12,14 +12,14 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...core.checkpoint import epoch_of
 from ...core.errors import OwnershipLost
-from ...encoding.checkpoints import decode_checkpoint
 from ...ports import Lease, Member, Plan
 from .database import Database, as_unavailable
 
 LANE = 0
 _EPOCH = "SELECT epoch FROM leases WHERE range_id = ?"
-_CHECKPOINT = "SELECT checkpoint FROM range_checkpoints WHERE range_id = ?"
+_CHECKPOINT = "SELECT write_order FROM range_checkpoints WHERE range_id = ?"
 _SET_EPOCH = """INSERT INTO leases (range_id, epoch) VALUES (?, ?)
     ON CONFLICT (range_id) DO UPDATE SET epoch = excluded.epoch"""
 
@@ -83,7 +83,7 @@ def _raise_epoch(connection: sqlite3.Connection, range_id: int) -> int:
     """One more than any that was ever used, whichever of the two places has it."""
     lease = connection.execute(_EPOCH, (range_id,)).fetchone()
     checkpoint = connection.execute(_CHECKPOINT, (range_id,)).fetchone()
-    used = (lease[0] if lease else 0, decode_checkpoint(checkpoint[0]).epoch if checkpoint else 0)
+    used = (lease[0] if lease else 0, epoch_of(checkpoint[0]) if checkpoint else 0)
     epoch = max(used) + 1
     connection.execute(_SET_EPOCH, (range_id, epoch))
     return int(epoch)

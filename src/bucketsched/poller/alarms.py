@@ -1,0 +1,62 @@
+"""Ranges that stand still with an alarm, and when they are tried again.
+
+Trying again by the clock would fence lanes that do no harm. A range is tried again when its checkpoint is another one
+than that which raised the alarm: an operator has accepted the loss (`bucketsched admin range accept-loss`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from ..core.checkpoint import CheckpointCorrupt
+from ..core.errors import OwnershipLost, Unavailable
+from ..ports import CheckpointStore, Clock
+from .owned_range import OwnedRange, Phase
+
+log = structlog.get_logger(__name__)
+LOOK_S = 2.0
+
+
+class Alarms:
+    """Those of one lane. `orders`: by range, that of the checkpoint from which it was last tried to be taken."""
+
+    def __init__(
+        self,
+        ranges: dict[int, OwnedRange],
+        checkpoints: CheckpointStore,
+        clock: Clock,
+        orders: Mapping[int, int],
+        retry: Callable[[OwnedRange], Awaitable[object]],
+    ) -> None:
+        self._ranges, self._checkpoints, self._clock = ranges, checkpoints, clock
+        self._orders, self._retry = orders, retry
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            await self._clock.sleep(LOOK_S)
+            alarmed = [owned for owned in self._ranges.values() if owned.phase is Phase.ALARMED]
+            await asyncio.gather(*(self._look(owned) for owned in alarmed))
+
+    async def _look(self, owned: OwnedRange) -> None:
+        try:
+            order = await self._order(owned.range_id)
+            if order == self._orders.get(owned.range_id, 0) or owned.phase is not Phase.ALARMED:
+                return
+            log.warning("a range that stood still is tried again", range=owned.range_id)
+            owned.phase = Phase.RECOVERING
+            await self._retry(owned)
+        except Unavailable as error:
+            log.warning("an alarmed range waits for the store", error=str(error), recurring=True)
+        except OwnershipLost as error:
+            log.info("an alarmed range is somebody else's", range=owned.range_id, error=str(error))
+
+    async def _order(self, range_id: int) -> int:
+        try:
+            checkpoint = await self._checkpoints.load(range_id)
+        except CheckpointCorrupt as error:
+            return error.order
+        return checkpoint.order if checkpoint else 0
