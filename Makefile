@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help python-found install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
-	bench-quick mutants format clean
+	bench-quick faults mutants format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -75,6 +75,9 @@ demo-cluster: install ## a small cluster at work on real servers, killed and tak
 
 bench-quick: install ## a short measurement against real servers
 	@$(BIN)/python -m tools.stack run $(BIN)/python -m bench.quick
+
+faults: install ## SECONDS=... SEED=...: real servers and processes under load and faults, and what came of it checked
+	@$(BIN)/python -m tests.faults --seconds $(or $(SECONDS),90) $(if $(SEED),--seed $(SEED))
 
 mutants: install ## whether the tests notice a guard that is removed
 	@$(BIN)/python -m tools.stack run $(BIN)/python -m tests.mutants

@@ -61,6 +61,10 @@ class Child:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    async def ended(self) -> int:
+        """Waits for its end; the exit code, negative after a signal."""
+        return await self._process.wait()
+
     async def kill(self) -> None:
         """As by kill -9; returns when it is gone."""
         self._signal(signal.SIGKILL)

@@ -1,0 +1,240 @@
+"""The processes under test, each started again whenever it has ended, and the proxies on their ways."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from bench.processes import Child, ChildFailed, Children, run_once
+from tools.stack import Stack
+from tools.stack.ports import choose
+
+from bucketsched.adapters.cassandra.session import CassandraSession
+from bucketsched.config import Settings, load
+
+from .history import HistoryWriter, now_ms
+from .links import Proxy, Sockets
+
+READY_S_MAX = 120.0
+MIGRATE_S_MAX = 240.0
+LOOK_S = 0.1
+RESTART_S = 1.0
+"""After how long a process that has ended by itself is started again, as by whatever supervises it."""
+CONSTANTS = ("--shards", "32", "--ranges", "16", "--lanes", "8", "--horizon", "20s", "--grace", "10s")
+"""So few and short that buckets close, and tasks lie within the horizon and beyond it, in a short run."""
+ROLES = {
+    "api-1": "api",
+    "api-2": "api",
+    "poller-1": "poller,coordinator",
+    "poller-2": "poller,coordinator",
+    "poller-3": "poller",
+    "deliver-1": "deliver",
+}
+
+
+@dataclass(slots=True)
+class Node:
+    """One process under test. `wanted`: it is started again when it ends. `held`: a fault has it for now."""
+
+    name: str
+    roles: str
+    grpc: str
+    internal: str
+    internal_front: str
+    child: Child | None = None
+    held: bool = False
+    watching: asyncio.Task[None] | None = None
+    starts: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs, paused or not."""
+        return self.child is not None and os.path.exists(f"/proc/{self.child.pid}")
+
+
+@dataclass
+class Rig:
+    """A cluster on a stack; `name` keeps it apart from others there. `folder` holds logs and history."""
+
+    stack: Stack
+    name: str
+    folder: Path
+    children: Children
+    history: HistoryWriter
+    nodes: dict[str, Node] = field(default_factory=dict)
+    proxies: dict[str, Proxy] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    ending: bool = False
+
+    # ---------------------------------------------------------------- set up
+
+    async def open(self) -> None:
+        """Proxies, cluster, processes; returns when all are ready. Raises ChildFailed."""
+        self._make_nodes()
+        sockets = Sockets(self._pids)
+        for server in self.stack.servers:
+            self.proxies[server.name] = Proxy(server.name, server.front, server.address, sockets.whose)
+        for node in self.nodes.values():
+            if "poller" in node.roles:
+                self.proxies[node.name] = Proxy(node.name, node.internal_front, node.internal, sockets.whose)
+        for proxy in self.proxies.values():
+            await proxy.start()
+        printed = await run_once(
+            "migrate", "bucketsched", "admin", "migrate", *CONSTANTS, "--output", "json",
+            env=self.environment, timeout_s=MIGRATE_S_MAX,
+        )  # fmt: skip
+        self.constants = json.loads(printed)
+        await asyncio.gather(*(self.start(node) for node in self.nodes.values()))
+        waiting = [node.child.line(READY_S_MAX) for node in self.nodes.values() if node.child is not None]
+        for answer in await asyncio.gather(*waiting, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def _make_nodes(self) -> None:
+        names = [f"{name}/{port}" for name in ROLES for port in ("grpc", "internal", "front")]
+        ports = choose(names, {}, set(self.stack.cassandra.ports.values()))
+        for name, roles in ROLES.items():
+            grpc, internal, front = (f"127.0.0.1:{ports[f'{name}/{port}']}" for port in ("grpc", "internal", "front"))
+            self.nodes[name] = Node(name, roles, grpc, internal, front)
+
+    def _pids(self) -> Iterator[tuple[str, int]]:
+        for node in self.nodes.values():
+            if node.child is not None:
+                yield node.name, node.child.pid
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells a command which cluster is meant."""
+        return {
+            "BUCKETSCHED_CONFIG": str(self.stack.settings),
+            "BUCKETSCHED_CASSANDRA__KEYSPACE": self.name,
+            "BUCKETSCHED_ZOOKEEPER__ROOT": f"/{self.name}",
+        }
+
+    @property
+    def settings(self) -> Settings:
+        """The same for whoever reads its servers."""
+        names = {"cassandra": {"keyspace": self.name}, "zookeeper": {"root": f"/{self.name}"}}
+        return load(str(self.stack.settings), names)
+
+    @property
+    def api_addresses(self) -> list[str]:
+        """Of the api processes, which keep them over restarts."""
+        return [node.grpc for node in self.nodes.values() if "api" in node.roles]
+
+    # ---------------------------------------------------------------- processes
+
+    async def start(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
+        """Starts a process; it is watched from then on."""
+        settings = {"grpc_address": node.grpc, "internal_address": node.internal, "metrics_address": "127.0.0.1:0"}
+        if "poller" in node.roles:
+            settings["advertise_internal"] = node.internal_front
+        pairs = [part for key, value in settings.items() for part in ("--set", f"node.{key}={value}")]
+        arguments = ("bucketsched", "node", "--roles", node.roles, *pairs, "--set", "log.format=json")
+        node.starts += 1
+        node.child = await self.children.start(
+            node.name, *arguments, "--output", "json", env={**self.environment, **(extra or {})}
+        )
+        node.watching = asyncio.create_task(self._watch(node, node.child))
+
+    async def _watch(self, node: Node, child: Child) -> None:
+        """Starts it again when it has ended by itself."""
+        code = await child.ended()
+        self.history.note({"e": "exit", "process": node.name, "code": code, "t": now_ms(), "held": node.held})
+        if not (self.ending or node.held):
+            await asyncio.sleep(RESTART_S)
+            if not (self.ending or node.held) and node.child is child:
+                await self.start(node)
+
+    async def kill(self, node: Node) -> None:
+        """As by kill -9; it stays down until `start`."""
+        node.held = True
+        if node.child is not None:
+            await node.child.kill()
+
+    async def terminate(self, node: Node) -> None:
+        """Asks it to end, and returns when it has."""
+        node.held = True
+        if node.child is not None and node.alive:
+            self.signal(node, signal.SIGTERM)
+            await node.child.ended()
+
+    async def revive(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
+        """Starts what was killed or ended for a fault."""
+        if node.watching is not None:
+            await asyncio.wait([node.watching])
+        node.held = False
+        await self.start(node, extra)
+
+    def signal(self, node: Node, number: signal.Signals) -> None:
+        """To a process that still runs."""
+        if node.child is not None and node.alive:
+            with suppress(ProcessLookupError):
+                os.kill(node.child.pid, number)
+
+    async def command(self, *arguments: str, timeout_s: float) -> str:
+        """What `bucketsched ...` printed. Raises ChildFailed."""
+        return await run_once("command", "bucketsched", *arguments, env=self.environment, timeout_s=timeout_s)
+
+    async def running(self, within_s: float) -> list[str]:
+        """Waits until all processes run again; the names of those that don't."""
+        for _ in range(int(within_s / LOOK_S)):
+            if all(node.alive for node in self.nodes.values()):
+                return []
+            await asyncio.sleep(LOOK_S)
+        return [node.name for node in self.nodes.values() if not node.alive]
+
+    async def stop_nodes(self) -> list[str]:
+        """Ends all processes under test in order; the names of those that did not end with code 0."""
+        self.ending = True
+        bad = []
+        for node in reversed(self.nodes.values()):
+            if node.child is not None and node.alive:
+                self.signal(node, signal.SIGTERM)
+        for node in self.nodes.values():
+            if node.child is None:
+                continue
+            try:
+                code = await asyncio.wait_for(node.child.ended(), READY_S_MAX)
+            except TimeoutError:
+                code = -1
+                await node.child.kill()
+            if code:
+                bad.append(node.name)
+        return bad
+
+    async def drop(self) -> None:
+        """Removes what it has on the servers: a long series of runs would fill them."""
+        session = await CassandraSession.connect(self.settings.cassandra)
+        try:
+            await session.change_schema(f"DROP KEYSPACE {self.name}", keyspace="")
+        finally:
+            await session.close()
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.kafka.bootstrap)
+        await admin.start()
+        try:
+            marks = self.name, self.constants["cluster_id"][:8]
+            await admin.delete_topics([t for t in await admin.list_topics() if any(mark in t for mark in marks)])
+        finally:
+            await admin.close()
+
+    async def close(self) -> None:
+        """Everything ends."""
+        self.ending = True
+        for node in self.nodes.values():
+            if node.watching is not None:
+                node.watching.cancel()
+        await self.children.end_all()
+        for proxy in self.proxies.values():
+            await proxy.stop()
+
+
+__all__ = ["ChildFailed", "Node", "Rig"]

@@ -1,0 +1,140 @@
+"""What is read when everything has drained and all processes have ended: topics, journal and rows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from bucketsched.adapters.cassandra.session import CassandraSession
+from bucketsched.config import Settings
+from bucketsched.core import journal_record
+from bucketsched.core import task_id as ids
+from bucketsched.core.cluster import ClusterConstants
+from bucketsched.core.task import FactKind, RowRef
+
+from .model import Dispatch, EntryKind, Fact, Row, Section
+
+SENTINEL = b"the end of the run"
+READ_S_MAX = 90.0
+KINDS = {
+    FactKind.DISPATCHED: EntryKind.DISPATCHED,
+    FactKind.CANCELLED: EntryKind.CANCELLED,
+    FactKind.FAILED: EntryKind.FAILED,
+    FactKind.MOVED: EntryKind.MOVED,
+}
+FACT_COLUMNS = {
+    "dispatched_at": EntryKind.DISPATCHED,
+    "cancelled_at": EntryKind.CANCELLED,
+    "failed_at": EntryKind.FAILED,
+    "moved_to": EntryKind.MOVED,
+}
+
+
+async def read_topics(bootstrap: str, topics: list[str]) -> dict[str, list[tuple[int, Any]]]:
+    """All committed records of the topics, with their partitions.
+
+    A record of the rig's own is written behind them: a `read_committed` reader gets it only when every transaction
+    before it has ended.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", auto_offset_reset="earliest", group_id=None
+    )
+    async with asyncio.timeout(READ_S_MAX):
+        await consumer.start()
+        try:
+            places = await _places(consumer, topics)
+            await _write_sentinels(bootstrap, places)
+            return await _read_to_sentinels(consumer, places)
+        finally:
+            await consumer.stop()
+
+
+async def _places(consumer: AIOKafkaConsumer, topics: list[str]) -> list[TopicPartition]:
+    consumer.subscribe(topics)
+    places: list[TopicPartition] = []
+    while {place.topic for place in places} != set(topics):
+        await consumer.getmany(timeout_ms=100, max_records=1)
+        places = sorted(consumer.assignment())
+    consumer.unsubscribe()
+    return places
+
+
+async def _write_sentinels(bootstrap: str, places: list[TopicPartition]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+    await producer.start()
+    try:
+        for place in places:
+            await producer.send_and_wait(place.topic, SENTINEL, partition=place.partition)
+    finally:
+        await producer.stop()
+
+
+async def _read_to_sentinels(
+    consumer: AIOKafkaConsumer, places: list[TopicPartition]
+) -> dict[str, list[tuple[int, Any]]]:
+    consumer.assign(places)
+    await consumer.seek_to_beginning(*places)
+    found: dict[str, list[tuple[int, Any]]] = {place.topic: [] for place in places}
+    left = set(places)
+    while left:
+        batches = await consumer.getmany(timeout_ms=200, max_records=5_000)
+        for place, records in batches.items():
+            for record in records:
+                if record.value == SENTINEL:
+                    left.discard(place)
+                else:
+                    found[place.topic].append((place.partition, record))
+    return found
+
+
+def journal_sections(records: list[tuple[int, Any]]) -> list[Section]:
+    """The journal's records, range by range."""
+    sections = []
+    for partition, record in records:
+        for section in journal_record.decode(record.value).sections:
+            facts = [_fact(EntryKind.DISPATCHED, ref) for ref in section.dispatched]
+            facts += [_fact(KINDS[other.kind], other.ref) for other in section.others]
+            sections.append(
+                Section(
+                    partition,
+                    record.offset,
+                    record.timestamp,
+                    section.range_id,
+                    section.epoch,
+                    tuple(facts),
+                    tuple(section.closed),
+                )
+            )
+    return sections
+
+
+def _fact(kind: EntryKind, packed: bytes) -> Fact:
+    ref = RowRef.unpack(packed)
+    return Fact(kind, Dispatch(ids.text(ref.task_id), ref.generation, ref.attempt), ref.due_ms)
+
+
+async def read_rows(settings: Settings, constants: ClusterConstants, first: int, last: int) -> list[Row]:
+    """All rows of these buckets."""
+    session = await CassandraSession.connect(settings.cassandra)
+    columns = ", ".join(FACT_COLUMNS)
+    try:
+        prepared = await session.prepare(
+            f"SELECT task_id, generation, attempt, {columns} FROM @tasks WHERE bucket = ? AND shard = ?"
+        )
+        rows = []
+        for bucket in range(first, last + 1):
+            parts = [session.read(prepared, (bucket, shard)) for shard in range(constants.shards)]
+            for shard, part in enumerate(await asyncio.gather(*parts)):
+                rows += [_row(constants.range_of(shard), bucket, each) for each in part]
+        return rows
+    finally:
+        await session.close()
+
+
+def _row(range_id: int, bucket: int, values: tuple[Any, ...]) -> Row:
+    task_id, generation, attempt, *facts = values
+    kinds = frozenset(kind for kind, at in zip(FACT_COLUMNS.values(), facts, strict=True) if at is not None)
+    dispatch = Dispatch(ids.text(task_id), generation or 0, attempt or 1)
+    return Row(range_id, bucket, dispatch, generation is not None, kinds)

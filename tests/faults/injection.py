@@ -1,0 +1,133 @@
+"""Carries a schedule out: each fault in a task of its own, written down when it begins and when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from tools.stack import Server
+
+from .cluster import ChildFailed, Rig
+from .history import now_ms
+from .links import Mode, Rule
+from .schedule import Fault, Kind
+
+COMMAND_S_MAX = 30.0
+ROLLING_READY_S_MAX = 15.0
+LINK_MODES = {Kind.CUT: Mode.CUT, Kind.HOLD: Mode.HOLD, Kind.DEAF: Mode.DEAF, Kind.SLOW: Mode.SLOW}
+
+
+class Injection:
+    """Breaks and heals. Faults that can't be carried out are written down as such, and not counted."""
+
+    def __init__(self, rig: Rig, say: Callable[[str], None]) -> None:
+        self._rig, self._say = rig, say
+        self._work: dict[Kind, Callable[[Fault], Awaitable[None]]] = {
+            Kind.KILL: self._kill,
+            Kind.TERMINATE: self._terminate,
+            Kind.PAUSE: self._pause,
+            Kind.ROLLING_RESTART: self._rolling_restart,
+            Kind.SERVER_KILL: self._server_kill,
+            Kind.SERVER_PAUSE: self._server_pause,
+            Kind.REBALANCE: self._rebalance,
+            Kind.DRAIN: self._drain,
+            Kind.MIDDLE_OF_PLAN: self._middle_of_plan,
+            **dict.fromkeys(LINK_MODES, self._link),
+        }
+
+    async def run(self, faults: list[Fault]) -> None:
+        """From now on; returns when the last one is healed."""
+        begun = time.monotonic()
+        async with asyncio.TaskGroup() as running:
+            for fault in faults:
+                await asyncio.sleep(max(0.0, begun + fault.at_s - time.monotonic()))
+                running.create_task(self._one(fault))
+
+    async def _one(self, fault: Fault) -> None:
+        begin_ms, problem = now_ms(), ""
+        about = {"kind": fault.kind, "target": fault.target, "amount": fault.amount}
+        self._rig.history.note({"e": "fault-begin", **about, "t": begin_ms})
+        self._say(f"  {fault.kind} {fault.target} for {fault.duration_s:g} s")
+        try:
+            await self._work[fault.kind](fault)
+        except ChildFailed as failure:
+            problem = str(failure)
+        end = {"e": "fault", **about, "begin": begin_ms, "end": now_ms()}
+        self._rig.history.note(end | ({"problem": problem} if problem else {}))
+
+    # ---------------------------------------------------------------- processes
+
+    async def _kill(self, fault: Fault) -> None:
+        node = self._rig.nodes[fault.target]
+        await self._rig.kill(node)
+        await asyncio.sleep(fault.duration_s)
+        await self._rig.revive(node)
+
+    async def _terminate(self, fault: Fault) -> None:
+        node = self._rig.nodes[fault.target]
+        await self._rig.terminate(node)
+        await asyncio.sleep(fault.duration_s)
+        await self._rig.revive(node)
+
+    async def _pause(self, fault: Fault) -> None:
+        node = self._rig.nodes[fault.target]
+        self._rig.signal(node, signal.SIGSTOP)
+        await asyncio.sleep(fault.duration_s)
+        self._rig.signal(node, signal.SIGCONT)
+
+    async def _rolling_restart(self, fault: Fault) -> None:
+        for name in fault.target.split(","):
+            node = self._rig.nodes[name]
+            await self._rig.terminate(node)
+            await self._rig.revive(node)
+            assert node.child is not None
+            try:
+                await node.child.line(ROLLING_READY_S_MAX)
+            except ChildFailed:
+                continue  # another fault keeps it from starting
+
+    # ---------------------------------------------------------------- links and servers
+
+    async def _link(self, fault: Fault) -> None:
+        client, _, server = fault.target.partition(">")
+        proxy = self._rig.proxies[server]
+        proxy.break_(client, Rule(LINK_MODES[fault.kind], fault.amount))
+        await asyncio.sleep(fault.duration_s)
+        proxy.mend(client)
+
+    def _server(self, fault: Fault) -> Server:
+        return self._rig.stack.server(fault.target)
+
+    async def _server_kill(self, fault: Fault) -> None:
+        server = self._server(fault)
+        await asyncio.to_thread(server.kill)
+        await asyncio.sleep(fault.duration_s)
+        await asyncio.to_thread(server.start)
+
+    async def _server_pause(self, fault: Fault) -> None:
+        server = self._server(fault)
+        await asyncio.to_thread(server.pause)
+        await asyncio.sleep(fault.duration_s)
+        await asyncio.to_thread(server.resume)
+
+    # ---------------------------------------------------------------- administration
+
+    async def _rebalance(self, fault: Fault) -> None:
+        await self._rig.command("admin", "rebalance", timeout_s=COMMAND_S_MAX)
+
+    async def _drain(self, fault: Fault) -> None:
+        await self._rig.command("admin", "drain", fault.target, timeout_s=COMMAND_S_MAX)
+
+    async def _middle_of_plan(self, fault: Fault) -> None:
+        """A coordinator that dies when it has computed its next plan; then it runs as before."""
+        node = self._rig.nodes[fault.target]
+        await self._rig.kill(node)
+        await self._rig.revive(node, {"BUCKETSCHED_FAILPOINT": "plan.computed:1"})
+        assert node.child is not None
+        try:
+            await asyncio.wait_for(node.child.ended(), fault.duration_s)
+        except TimeoutError:
+            await self._rig.kill(node)
+            await self._rig.revive(node)

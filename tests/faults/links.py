@@ -1,0 +1,180 @@
+"""TCP proxies before servers and nodes, which can cut, hold or slow down the connections of single processes.
+
+A proxy passes bytes and knows nothing of what they mean. Whose a connection is, it finds out from the kernel: the
+client's socket has an inode, and one of the known processes has it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+CHUNK_BYTES = 64 * 1024
+EVERYBODY = "*"
+
+
+class Mode(StrEnum):
+    """What a link does. CUT: resets and refuses. HOLD: nothing passes, connections stay. DEAF: requests pass, answers
+    are held. SLOW: each chunk waits a while.
+    """
+
+    CUT = "cut"
+    HOLD = "hold"
+    DEAF = "deaf"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a link is broken. `delay_ms` for SLOW."""
+
+    mode: Mode
+    delay_ms: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    client: str
+    writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]
+
+    def drop(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+
+
+class Proxy:
+    """Listens at `front` and passes on to `address`. `whose`: the name of the process behind a client's socket."""
+
+    def __init__(self, name: str, front: str, address: str, whose: Callable[[int], str]) -> None:
+        self.name, self.front, self.address = name, front, address
+        self._whose = whose
+        self._rules: dict[str, Rule] = {}
+        self._changed = asyncio.Event()
+        self._connections: set[_Connection] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        host, _, port = self.front.rpartition(":")
+        self._server = await asyncio.start_server(self._accept, host, int(port))
+
+    async def stop(self) -> None:
+        """Drops everything."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def break_(self, client: str, rule: Rule) -> None:
+        """From now on the connections of this process, or EVERYBODY's, are under a rule."""
+        self._rules[client] = rule
+        self._wake()
+        if rule.mode is Mode.CUT:
+            for connection in list(self._connections):
+                if client in (EVERYBODY, connection.client):
+                    connection.drop()
+
+    def mend(self, client: str) -> None:
+        """Takes the rule back; what was held goes on."""
+        self._rules.pop(client, None)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _rule(self, client: str) -> Rule | None:
+        return self._rules.get(client) or self._rules.get(EVERYBODY)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            await self._serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the proxy stops
+        finally:
+            self._running.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = self._whose(writer.get_extra_info("peername")[1])
+        if (rule := self._rule(client)) and rule.mode is Mode.CUT:
+            return
+        host, _, port = self.address.rpartition(":")
+        try:
+            from_server, to_server = await asyncio.open_connection(host, int(port))
+        except OSError:
+            return
+        connection = _Connection(client, (writer, to_server))
+        self._connections.add(connection)
+        flows = [
+            asyncio.create_task(self._pass(client, reader, to_server, (Mode.HOLD, Mode.CUT))),
+            asyncio.create_task(self._pass(client, from_server, writer, (Mode.HOLD, Mode.CUT, Mode.DEAF))),
+        ]
+        try:
+            await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for flow in flows:
+                flow.cancel()
+            await asyncio.gather(*flows, return_exceptions=True)
+            self._connections.discard(connection)
+            connection.drop()
+
+    async def _pass(
+        self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held_by: tuple[Mode, ...]
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                while (rule := self._rule(client)) and rule.mode in held_by:
+                    await self._changed.wait()
+                if rule and rule.mode is Mode.SLOW:
+                    await asyncio.sleep(rule.delay_ms / 1000)
+                writer.write(data)
+                await writer.drain()
+            if not self._rule(client) and writer.can_write_eof():
+                with suppress(OSError, RuntimeError):
+                    writer.write_eof()
+
+
+class Sockets:
+    """Finds the process behind a loopback port, in Linux' /proc. `pids`: the processes that may have it, by name."""
+
+    def __init__(self, pids: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        self._pids = pids
+
+    def whose(self, port: int) -> str:
+        """The name of the process that has a socket bound to this port; "" if it is none of the known ones."""
+        inodes = {f"socket:[{inode}]" for inode in _inodes(port)}
+        for name, pid in self._pids():
+            if inodes & _open_files(pid):
+                return name
+        return ""
+
+
+def _inodes(port: int) -> set[str]:
+    wanted = f":{port:04X}"
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[1].endswith(wanted):
+                    found.add(fields[9])
+    return found
+
+
+def _open_files(pid: int) -> set[str]:
+    folder, found = f"/proc/{pid}/fd", set()
+    with suppress(OSError):
+        for entry in os.listdir(folder):
+            with suppress(OSError):
+                found.add(os.readlink(f"{folder}/{entry}"))
+    return found

@@ -1,0 +1,290 @@
+"""One run: start, load and faults, drain, look, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.processes import Child, Children
+from tools.stack import DEFAULT_FOLDER, Layout, Stack, own_stack
+
+from bucketsched import Client, QueueKind
+from bucketsched.core.cluster import ClusterConstants
+
+from . import assembling
+from .checker import Violation, check
+from .cluster import ROLES, Rig
+from .ending import journal_sections, read_rows, read_topics
+from .history import HistoryReader, HistoryWriter, now_ms
+from .injection import Injection
+from .load import LoadConfig
+from .model import Outcome
+from .outside import message_event
+from .report import summary
+from .schedule import Fault, Kind, Targets, draw
+
+FOLDER = DEFAULT_FOLDER / "faults"
+KAFKA_QUEUES = {"orders": 4, "mails": 2}
+"""Queues and the partitions of their topics."""
+WORKER_QUEUE = "jobs"
+READY_S_MAX = 120.0
+LOAD_END_S_MAX = 120.0
+DRAIN_S_MAX = 90.0
+"""How long after the end of the load what was acknowledged may take to come: then it is lost."""
+LOOK_S = 0.5
+QUIET_S = 3.0
+"""How long is waited for what must not come."""
+BUCKET_MS = 60_000
+VIOLATIONS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run. `repeat`: the command that does it again. `faults` None: drawn from the seed."""
+
+    seed: int
+    seconds: float
+    rate: float
+    brokers: int
+    repeat: str
+    keep: bool = False
+    faults: Callable[[Targets], list[Fault]] | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """The JSON line and what was found."""
+
+    line: dict[str, Any]
+    violations: list[Violation]
+    folder: Path
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was found, and the run itself did what it should."""
+        return not (self.violations or self.problems)
+
+
+def say(line: str) -> None:
+    """Progress for people."""
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+@asynccontextmanager
+async def servers(brokers: int, folder: Path | None = None) -> AsyncIterator[Stack]:
+    """Servers of the rig's own, for one run after the other, or those that run in `folder`. Raises StackError."""
+    layout = Layout(cassandra_nodes=3, kafka_brokers=brokers, fronted=True)
+    if folder is not None:
+        yield Stack(folder, say, layout)
+        return
+    manager = own_stack(say, layout)
+    stack = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield stack
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+async def perform(order: Order, stack: Stack) -> Result:
+    """A whole run. Raises ChildFailed."""
+    name = f"{order.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = FOLDER / name
+    folder.mkdir(parents=True)
+    result = await _on(stack, folder, order)
+    if not result.clean or order.keep:
+        await asyncio.to_thread(_keep_logs, stack, folder)
+    else:
+        shutil.rmtree(folder)
+    return result
+
+
+def _keep_logs(stack: Stack, folder: Path) -> None:
+    for server in stack.servers:
+        if server.log.exists():
+            shutil.copy(server.log, folder / f"{server.name}.log")
+
+
+async def _on(stack: Stack, folder: Path, order: Order) -> Result:
+    history = HistoryWriter(folder / assembling.FAULTS)
+    async with Children(folder) as children:
+        rig = Rig(stack, f"faults_{secrets.token_hex(6)}", folder, children, history)
+        try:
+            await rig.open()
+            say("the cluster is ready")
+            result = await _Run(rig, folder, order).whole()
+            await rig.drop()
+            return result
+        finally:
+            await rig.close()
+            history.close()
+
+
+class _Run:
+    """The phases of a run."""
+
+    def __init__(self, rig: Rig, folder: Path, order: Order) -> None:
+        self._rig, self._folder, self._order, self._settings = rig, folder, order, rig.settings
+        self._topics: list[str] = []
+        self._problems: list[str] = []
+        self._start_ms = 0
+
+    async def whole(self) -> Result:
+        await self._make_queues()
+        children = self._rig.children
+        bootstrap, addresses = self._settings.kafka.bootstrap, ",".join(self._rig.api_addresses)
+        recorder = await self._outside(children, "messages", assembling.MESSAGES, bootstrap, *self._topics)
+        worker = await self._outside(children, "deliveries", assembling.DELIVERIES, addresses, WORKER_QUEUE)
+        await self._load_and_faults()
+        await self._drain()
+        for child in (worker, recorder):
+            await children.end(child)
+        self._problems += [f"{name} did not end in order" for name in await self._rig.stop_nodes()]
+        await self._read_end()
+        say("checking")
+        history = assembling.assemble(self._folder, frozenset({WORKER_QUEUE}))
+        violations = check(history)
+        head = {"seed": self._order.seed, "seconds": self._order.seconds, "brokers": self._order.brokers}
+        line = {**head, **summary(history, violations), "problems": self._problems}
+        return Result(line, violations, self._folder, self._problems)
+
+    async def _make_queues(self) -> None:
+        async with Client(",".join(self._rig.api_addresses)) as client:
+            for name, partitions in KAFKA_QUEUES.items():
+                await client.create_queue(
+                    name, QueueKind.KAFKA, topic=f"{self._rig.name}-{name}", partitions=partitions
+                )
+            await client.create_queue(WORKER_QUEUE, partitions=3)
+            self._topics = [queue.topic for queue in await client.list_queues() if queue.topic]
+
+    async def _outside(self, children: Children, kind: str, file: str, *arguments: str) -> Child:
+        path = str(self._folder / file)
+        child = await children.start(kind, "tests.faults.outside", kind, path, *arguments)
+        await child.line(READY_S_MAX)
+        return child
+
+    async def _load_and_faults(self) -> None:
+        order = self._order
+        self._start_ms = now_ms() + 2_000
+        config = LoadConfig(
+            self._rig.api_addresses,
+            [*KAFKA_QUEUES, WORKER_QUEUE],
+            str(self._folder / assembling.LOAD),
+            order.seed,
+            order.rate,
+            order.seconds,
+            self._start_ms,
+        )
+        child = await self._rig.children.start("load", "tests.faults.load", config.text())
+        await child.line(READY_S_MAX)
+        targets = self._targets()
+        faults = order.faults(targets) if order.faults else draw(order.seed, order.seconds, targets)
+        say(f"{order.seconds:.0f} s of load and {len(faults)} faults begin")
+        await Injection(self._rig, say).run(faults)
+        say("all faults are healed")
+        if down := await self._rig.running(READY_S_MAX):
+            self._problems.append(f"not running after all faults: {', '.join(down)}")
+        await child.line(order.seconds + LOAD_END_S_MAX)
+        await self._rig.children.end(child)
+
+    def _targets(self) -> Targets:
+        rig = self._rig
+        pollers = [name for name, roles in ROLES.items() if "poller" in roles]
+        servers = [server.name for server in rig.stack.servers]
+        zookeeper = rig.stack.zookeeper.name
+        links = [(name, server) for name in ROLES for server in servers]
+        links += [(name, zookeeper) for name in pollers] * 2
+        links += [(api, poller) for api in ROLES if "api" in ROLES[api] for poller in pollers]
+        coordinators = [name for name, roles in ROLES.items() if "coordinator" in roles]
+        return Targets(
+            tuple(ROLES),
+            tuple(pollers),
+            tuple(coordinators),
+            tuple(servers),
+            tuple(links),
+            frozenset({Kind.MIDDLE_OF_PLAN}),
+        )
+
+    async def _drain(self) -> None:
+        """Returns when everything that was acknowledged and not cancelled has come, or its time is up."""
+        left, missing = _Left(self._folder), set[str]()
+        for _ in range(int(DRAIN_S_MAX / LOOK_S)):
+            if not (missing := left.missing()):
+                break
+            await asyncio.sleep(LOOK_S)
+        say(f"{len(missing)} have not come" if missing else "everything has come")
+        await asyncio.sleep(QUIET_S)
+
+    async def _read_end(self) -> None:
+        say("reading topics, journal and rows")
+        constants = self._rig.constants
+        cluster = ClusterConstants(constants["cluster_id"], constants["shards"], constants["ranges"])
+        writer = HistoryWriter(self._folder / assembling.END)
+        found = await read_topics(self._settings.kafka.bootstrap, [*self._topics, cluster.journal_name])
+        for section in journal_sections(found.pop(cluster.journal_name)):
+            writer.note(assembling.section_event(section))
+        for topic, records in found.items():
+            for partition, record in records:
+                writer.note(message_event(record, (topic, partition), None))
+        first, last = self._start_ms // BUCKET_MS - 2, now_ms() // BUCKET_MS + 2
+        for row in await read_rows(self._settings, cluster, first, last):
+            writer.note(assembling.row_event(row))
+        writer.close()
+
+
+class _Left:
+    """Follows the files of a run to know what has still to come."""
+
+    def __init__(self, folder: Path) -> None:
+        names = (assembling.LOAD, assembling.MESSAGES, assembling.DELIVERIES)
+        self._load, self._messages, self._deliveries = (HistoryReader(folder / name) for name in names)
+        self._asked: dict[int, tuple[str, str, str]] = {}
+        self._wanted: dict[str, str] = {}
+        self._cancelled: set[str] = set()
+        self._came: set[str] = set()
+        self._delivered: set[str] = set()
+
+    def missing(self) -> set[str]:
+        """Tasks that were acknowledged, surely not cancelled, and have not come."""
+        for event in self._load.fresh():
+            if event["e"] == "start":
+                self._asked[event["n"]] = (event["op"], event["id"], event.get("queue", ""))
+                continue
+            op, task_id, queue = self._asked.pop(event["n"])
+            if op == "create" and event["outcome"] == Outcome.OK:
+                self._wanted[task_id] = queue
+            if op == "cancel" and event["outcome"] in (Outcome.CANCELLED, Outcome.UNKNOWN):
+                self._cancelled.add(task_id)
+        self._came.update(event["dispatch"][0] for event in self._messages.fresh())
+        self._delivered.update(event["dispatch"][0] for event in self._deliveries.fresh())
+        return {
+            task_id
+            for task_id, queue in self._wanted.items()
+            if task_id not in self._cancelled
+            and task_id not in (self._delivered if queue == WORKER_QUEUE else self._came)
+        }
+
+
+def show(result: Result, order: Order) -> None:
+    """Violations for people, the JSON line for machines."""
+    for violation in result.violations[:VIOLATIONS_SHOWN]:
+        say(f"{violation.kind}: {violation.task_id} {violation.text}")
+    for problem in result.problems:
+        say(f"problem: {problem}")
+    if result.folder.exists():
+        (result.folder / "violations.json").write_text(
+            json.dumps([[each.kind, each.task_id, each.text] for each in result.violations], indent=1)
+        )
+        say(f"the history is in {result.folder}")
+    if not result.clean:
+        say(f"again: {order.repeat}")
+    print(json.dumps(result.line, separators=(",", ":"), ensure_ascii=False), flush=True)
