@@ -8,12 +8,13 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from bucketsched import Client, QueueKind
 from bucketsched.config import CassandraSettings, Settings, load
+from bucketsched.core.errors import Unavailable
 
 from .load import Creation, create, now_ms
 from .processes import Child, ChildFailed, Children, run_once
@@ -80,7 +81,8 @@ class Cluster:
         least = self.ranges // len(pollers) - 1
         owned: Counter[int] = Counter()
         for _ in range(int(BALANCED_S_MAX / LOOK_S)):
-            owned = await ranges_by_pid(self.settings, self.cluster_id, self.ranges)
+            with suppress(Unavailable):
+                owned = await ranges_by_pid(self.settings, self.cluster_id, self.ranges)
             shares = [owned[poller.child.pid] for poller in pollers]
             if sum(shares) == self.ranges and min(shares) >= least:
                 return dict(owned)
