@@ -118,6 +118,8 @@ def cancel_violations(tasks: Tasks) -> Iterator[Violation]:
         dispatched = bool(tasks.messages.get(task_id))
         if tasks.cancelled(task_id) and dispatched:
             yield Violation("cancel_violations", task_id, "confirmed as cancelled, and dispatched")
+        if tasks.cancelled(task_id) and not tasks.says(task_id, EntryKind.CANCELLED):
+            yield Violation("cancel_violations", task_id, "confirmed as cancelled, not journaled")
         if tasks.told(tasks.cancels, task_id, Outcome.TOO_LATE) and not dispatched:
             yield Violation("cancel_violations", task_id, "a cancel was told that it was too late; never dispatched")
         if tasks.told(tasks.cancels, task_id, Outcome.FAILED) and not tasks.says(task_id, EntryKind.FAILED):
@@ -125,8 +127,6 @@ def cancel_violations(tasks: Tasks) -> Iterator[Violation]:
     for task_id in tasks.journaled:
         if tasks.says(task_id, EntryKind.CANCELLED) and not tasks.cancels.get(task_id):
             yield Violation("cancel_violations", task_id, "journaled as cancelled; nobody asked for it")
-        if tasks.cancelled(task_id) and not tasks.says(task_id, EntryKind.CANCELLED):
-            yield Violation("cancel_violations", task_id, "confirmed as cancelled, not journaled")
 
 
 def rejected_fired(tasks: Tasks) -> Iterator[Violation]:
