@@ -111,11 +111,6 @@ class Marker:
             self.hurry()
 
     @property
-    def marks_waiting(self) -> int:
-        """Facts that are journaled and not stored yet."""
-        return self._marks_waiting
-
-    @property
     def full(self) -> bool:
         """True if so much is unwritten that the lane must wait."""
         return self.marks_waiting >= self._limits.marks_waiting_max
