@@ -2,7 +2,8 @@
 
 InvalidArgument, NotFound, AlreadyExists and FailedPrecondition are `RequestError`s: they name a `field`, and the same
 request will not do. Unavailable: the request may or may not have taken effect, and can safely be sent again.
-CreateUnavailable is that of a create, with the id under which it is the same task.
+CreateUnavailable is that of a create, with the id under which it is the same task. StorageFull: an Unavailable that
+lasts until somebody makes room where the tasks are kept; a create says it by CreateUnavailable's `cause`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .core.errors import (
     InvalidArgument,
     NotFound,
     RequestError,
+    StorageFull,
     Unavailable,
 )
 
@@ -27,6 +29,7 @@ __all__ = [
     "InvalidArgument",
     "NotFound",
     "RequestError",
+    "StorageFull",
     "Unavailable",
 ]
 
@@ -34,6 +37,7 @@ __all__ = [
 class CreateUnavailable(Unavailable):
     """The task may or may not have been created. Create it again with this `task_id` to have it once, not twice."""
 
-    def __init__(self, task_id: str, reason: str) -> None:
+    def __init__(self, task_id: str, reason: str, cause: Unavailable | None = None) -> None:
         super().__init__(f"{reason} (task_id {task_id})")
         self.task_id = task_id
+        self.cause = cause

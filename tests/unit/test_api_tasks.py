@@ -204,7 +204,7 @@ async def test_without_confirmation_the_status_is_unavailable_with_what_to_retry
     api.store.down = True
     status = await status_of(api.create(due_time=FAR))
     assert status.code == code_pb2.UNAVAILABLE
-    assert detail(status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 100
+    assert detail(status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 1_000
     task_id = detail(status, error_details_pb2.ErrorInfo).metadata["task_id"]
     api.store.down = False
     assert (await api.create(due_time=FAR, task_id=task_id)).task_id == task_id

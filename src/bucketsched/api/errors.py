@@ -14,16 +14,24 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from ..core import task_id as ids
-from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, RequestError, Unavailable
+from ..core.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    RequestError,
+    StorageFull,
+    Unavailable,
+)
 from ..service.tasks import CreateUnavailable
 
 Context = grpc.aio.ServicerContext[Any, Any]
 DOMAIN = "bucketsched"
-RETRY_DELAY_MS = 100
 DETAIL_LENGTH_MAX = 1_000
 """Statuses travel in HTTP/2 trailers, which peers limit to 8 KiB."""
 
 _UNAVAILABLE: int = code_pb2.UNAVAILABLE
+_STORAGE_FULL: int = code_pb2.RESOURCE_EXHAUSTED
 _CODES: dict[type[RequestError], int] = {
     InvalidArgument: code_pb2.INVALID_ARGUMENT,
     NotFound: code_pb2.NOT_FOUND,
@@ -38,7 +46,14 @@ def code_of(error: RequestError | Unavailable) -> int:
     """The google.rpc.Code of an error."""
     if isinstance(error, RequestError):
         return _CODES[type(error)]
-    return _UNAVAILABLE
+    return _STORAGE_FULL if isinstance(error, StorageFull) else _UNAVAILABLE
+
+
+def retry_delay(error: Unavailable) -> Duration:
+    """How long the client is asked to wait."""
+    delay = Duration()
+    delay.FromMilliseconds(error.retry_after_ms)
+    return delay
 
 
 def message_of(error: Exception) -> str:
@@ -51,7 +66,7 @@ def status_of(error: Exception) -> status_pb2.Status:
     if isinstance(error, RequestError):
         return _status(code_of(error), error, *_request_details(error))
     if isinstance(error, Unavailable):
-        return _status(code_pb2.UNAVAILABLE, error, *_unavailable_details(error))
+        return _status(code_of(error), error, *_unavailable_details(error))
     incident = uuid.uuid4().hex[:12]
     log.error("request failed unexpectedly (incident %s)", incident, exc_info=error)
     return status_pb2.Status(code=code_pb2.INTERNAL, message=f"internal error; the server's log has it as {incident}")
@@ -85,8 +100,9 @@ def _request_details(error: RequestError) -> list[Message]:
 
 
 def _unavailable_details(error: Unavailable) -> list[Message]:
-    retry = error_details_pb2.RetryInfo(retry_delay=Duration(nanos=RETRY_DELAY_MS * 1_000_000))
-    info = error_details_pb2.ErrorInfo(reason="UNAVAILABLE", domain=DOMAIN)
+    retry = error_details_pb2.RetryInfo(retry_delay=retry_delay(error))
+    reason = "STORAGE_FULL" if isinstance(error, StorageFull) else "UNAVAILABLE"
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN)
     if isinstance(error, CreateUnavailable):
         info.metadata["task_id"] = ids.text(error.task_id)
     return [retry, info]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ..core import task_id as ids
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from ..core.durations import duration_ms, timestamp_ms
-from ..core.errors import InvalidArgument, RequestError
+from ..core.errors import InvalidArgument, RequestError, Unavailable
 from ..core.task import Priority, StoredTask, TaskState, fold
 from ..core.validation import NewTask
 from ..ports import CancelResult
 from ..service.tasks import Created, CreateResult, TaskService
 from ..stubs.v1 import task_pb2 as pb
-from .errors import Context, code_of, message_of
+from .errors import Context, code_of, message_of, retry_delay
 from .instants import timestamp, timestamp_or_none
 from .rpc import Service, unary, unary_service
 
@@ -156,7 +156,9 @@ def _item_result(result: CreateResult) -> pb.CreateTaskResult:
     if isinstance(result, Created):
         return pb.CreateTaskResult(created=_created(result))
     field = result.field if isinstance(result, RequestError) else ""
-    return pb.CreateTaskResult(error=pb.ItemError(code=code_of(result), message=message_of(result), field=field))
+    wait = retry_delay(result) if isinstance(result, Unavailable) else None
+    error = pb.ItemError(code=code_of(result), message=message_of(result), field=field, retry_delay=wait)
+    return pb.CreateTaskResult(error=error)
 
 
 def _timeout_s(context: Context) -> float | None:

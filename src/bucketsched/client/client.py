@@ -346,14 +346,18 @@ class Client:
     async def _call(self, method: Callable[[grpc.aio.Channel], Any], message: Any, timeout: float | None = None) -> Any:
         """Calls until there is an answer or the time is up. All calls that come here can be repeated."""
         deadline = self._clock.monotonic() + (self._timeout_s if timeout is None else timeout)
-        for pause_s in pauses():
+        for shortest_s in pauses():
+            pause_s = shortest_s
             left_s = deadline - self._clock.monotonic()
             try:
                 channel = await self._connected()
                 return await method(channel)(message, timeout=max(0.05, min(left_s, TRY_S_MAX)))
             except grpc.aio.AioRpcError as error:
                 translated = status.from_call(error)
-                if not isinstance(translated, Unavailable) or self._clock.monotonic() + pause_s >= deadline:
+                if not isinstance(translated, Unavailable):
+                    raise translated from error
+                pause_s = max(pause_s, translated.retry_after_ms / 1000)
+                if self._clock.monotonic() + pause_s >= deadline:
                     raise translated from error
             except asyncio.CancelledError as error:
                 if self._cut_off():
@@ -375,7 +379,7 @@ async def _outcome(
 def _in_words_of_the_caller(error: BucketschedError, task: NewTask, built: request.CreateRequest) -> BucketschedError:
     """The request says due_time where the caller said due or delay, and has the id, which the caller may not know."""
     if isinstance(error, Unavailable):
-        return CreateUnavailable(built.message.task_id, str(error))
+        return CreateUnavailable(built.message.task_id, str(error), error)
     if isinstance(error, RequestError) and error.field == "due_time":
         return type(error)("due" if task.delay is None else "delay", error.message)
     return error

@@ -182,12 +182,18 @@ class CreateBatcher:
                 open_items = self._in_time(await self._try(open_items))
                 if not open_items:
                     return
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(self._pause_s(pause_s, open_items))
         except asyncio.CancelledError:
             _fail(items, Unavailable("the client was closed"))
             raise
         except Exception as error:
             _fail(items, error)
+
+    def _pause_s(self, own_s: float, items: Sequence[_Item]) -> float:
+        """As long as the server asks for, but not beyond the first deadline."""
+        asked_s = max((item.error.retry_after_ms for item in items if item.error), default=0) / 1000
+        left_s = min(item.deadline for item in items) - self._clock.monotonic()
+        return max(0.0, min(max(own_s, asked_s), left_s))
 
     def _in_time(self, items: Sequence[_Item]) -> Sequence[_Item]:
         """Those that may be tried again; the others get their last error. Callers that left are not waited for."""
@@ -221,7 +227,8 @@ def _answered(item: _Item, result: pb.CreateTaskResult) -> bool:
         if not item.answer.done():
             item.answer.set_result(result.created)
         return True
-    error = status.from_number(result.error.code, result.error.message, result.error.field)
+    told = result.error
+    error = status.from_number(told.code, told.message, told.field, told.retry_delay.ToMilliseconds())
     return not _refused([item], error)
 
 

@@ -6,10 +6,12 @@ BucketschedError
 │   ├── NotFound
 │   ├── AlreadyExists
 │   └── FailedPrecondition
-├── Unavailable                   nobody's fault; retry the same request
+├── Unavailable                   nobody's fault; retry the same request, after `retry_after_ms`
+│   └── StorageFull               there is no room for it; retry once somebody has made some
 ├── ConfigError                   stops the start with one line
 └── outcomes of a write, translated at the edge from vendors' errors
     ├── NotWritten                certainly not applied
+    │   └── NoRoom                and will not be before somebody makes room
     ├── OwnershipLost             fenced, or a versioned write refused: somebody else may own it now
     └── OutcomeUnknown            may or may not have been applied
 """
@@ -49,6 +51,15 @@ class FailedPrecondition(RequestError):
 class Unavailable(BucketschedError):
     """The request may or may not have taken effect; the same request can safely be sent again."""
 
+    retry_after_ms: int = 100
+    """Sooner is of no use."""
+
+
+class StorageFull(Unavailable):
+    """There is no room to store it, so it has not taken effect. What is stored already goes on."""
+
+    retry_after_ms = 5_000
+
 
 class ConfigError(BucketschedError):
     """A setting is wrong; the message is one line that names it."""
@@ -56,6 +67,10 @@ class ConfigError(BucketschedError):
 
 class NotWritten(BucketschedError):
     """The write was certainly not applied."""
+
+
+class NoRoom(NotWritten):
+    """The disk is full, or the limit of what may be stored is reached."""
 
 
 class OwnershipLost(BucketschedError):

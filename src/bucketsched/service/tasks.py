@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import SystemRandom
 
@@ -23,10 +23,12 @@ from ..core.catalog import Queue
 from ..core.cluster import ClusterConstants
 from ..core.errors import (
     InvalidArgument,
+    NoRoom,
     NotFound,
     NotWritten,
     OutcomeUnknown,
     RequestError,
+    StorageFull,
     Unavailable,
 )
 from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms, bucket_start_ms
@@ -67,6 +69,7 @@ class CreateUnavailable(Unavailable):
     """The task may or may not have been stored: send it again under this id, and it is the same task."""
 
     task_id: bytes
+    retry_after_ms = 1_000
 
     def __str__(self) -> str:
         return f"not confirmed in time; send it again as task_id {ids.text(self.task_id)}"
@@ -125,8 +128,8 @@ class TaskService:
         deadline = self._clock.monotonic() + min(timeout_s, DEADLINE_S_MAX)
         results: list[CreateResult | TaskRow] = list(await self._rows(tasks))
         rows = list({row.ref: row for row in results if isinstance(row, TaskRow)}.values())
-        unconfirmed = await self._write(rows, deadline)
-        answers = [_result(item, unconfirmed) if isinstance(item, TaskRow) else item for item in results]
+        failed = await self._write(rows, deadline)
+        answers = [_result(item, failed) if isinstance(item, TaskRow) else item for item in results]
         self.created.update(map(_outcome, answers))
         return answers
 
@@ -134,7 +137,8 @@ class TaskService:
         """The row of each task, or why there is none."""
         now_ms = self._clock.now_ms()
         placed = [self._placed(task, now_ms) for task in tasks]
-        names = {(t.namespace, t.queue) for t, p in zip(tasks, placed, strict=True) if not isinstance(p, RequestError)}
+        valid = [t for t, p in zip(tasks, placed, strict=True) if not isinstance(p, RequestError)]
+        names = list(dict.fromkeys((task.namespace, task.queue) for task in valid))
         found = await asyncio.gather(*(self._queue(*name) for name in names))
         queues = dict(zip(names, found, strict=True))
         taken: dict[tuple[bytes, bytes], TaskBody] = {}
@@ -180,30 +184,42 @@ class TaskService:
         )
         return TaskRow(place.due_ms, namespace_id, raw, body)
 
-    async def _write(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
-        """Stores the rows and makes sure of their dispatch; the refs of those that could not be confirmed in time."""
-        unconfirmed = await self._insert(rows, deadline)
+    async def _write(self, rows: Sequence[TaskRow], deadline: float) -> dict[bytes, Unavailable]:
+        """Stores the rows and makes sure of their dispatch; by ref, what those are answered that were not confirmed."""
+        failed = await self._insert(rows, deadline)
         failpoints.reach("create.stored")
-        stored = [row for row in rows if row.ref not in unconfirmed]
-        return unconfirmed | await self._assure(stored, deadline)
+        stored = [row for row in rows if row.ref not in failed]
+        unsure = await self._assure(stored, deadline)
+        return failed | {row.ref: CreateUnavailable(row.task_id) for row in stored if row.ref in unsure}
 
-    async def _insert(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
-        """Stores the rows, again and again until the deadline; the refs of those not known to be stored."""
+    async def _insert(self, rows: Sequence[TaskRow], deadline: float) -> dict[bytes, Unavailable]:
+        """Stores the rows, again and again until the deadline; by ref, what those are answered that are not known to
+        be stored. Where there is no room a row is tried once.
+        """
+        failed: dict[bytes, Unavailable] = {}
         remaining, pause_s = list(rows), PAUSE_S_MIN
         while remaining:
-            remaining = await self._insert_once(remaining, deadline)
+            remaining = await self._insert_once(remaining, deadline, failed)
             if not remaining or not await self._pause(pause_s, deadline):
                 break
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
-        return {row.ref for row in remaining}
+        return failed | {row.ref: CreateUnavailable(row.task_id) for row in remaining}
 
-    async def _insert_once(self, rows: list[TaskRow], deadline: float) -> list[TaskRow]:
-        """One try; the rows that are not known to be stored."""
+    async def _insert_once(
+        self, rows: list[TaskRow], deadline: float, failed: dict[bytes, Unavailable]
+    ) -> list[TaskRow]:
+        """One try; the rows that are to be tried again."""
         try:
             answers = await asyncio.wait_for(self._store.insert(rows), max(0.0, deadline - self._clock.monotonic()))
         except (TimeoutError, Unavailable, NotWritten, OutcomeUnknown):
             return rows
-        return [row for row, answer in zip(rows, answers, strict=True) if answer is not None]
+        left: list[TaskRow] = []
+        for row, answer in zip(rows, answers, strict=True):
+            if isinstance(answer, NoRoom):
+                failed[row.ref] = StorageFull(f"nothing was stored: {answer}")
+            elif answer is not None:
+                left.append(row)
+        return left
 
     async def _assure(self, rows: Sequence[TaskRow], deadline: float) -> set[bytes]:
         """Hints and admissions as they are needed; the refs of the rows that must not be acknowledged."""
@@ -327,7 +343,7 @@ def _outcome(answer: CreateResult) -> str:
     return "refused" if isinstance(answer, RequestError) else "unavailable"
 
 
-def _result(row: TaskRow, unconfirmed: Iterable[bytes]) -> CreateResult:
-    if row.ref in unconfirmed:
-        return CreateUnavailable(row.task_id)
+def _result(row: TaskRow, failed: Mapping[bytes, Unavailable]) -> CreateResult:
+    if row.ref in failed:
+        return failed[row.ref]
     return Created(row.task_id, row.body.nominal_due_ms)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
+from .room import Room, RoomLimits
 from .schema import migrate
 from .writer import Operation, T, Writer
 
@@ -27,6 +28,7 @@ WAL_PAGES_MAX = 4_096
 CHECKPOINT_INTERVAL_S = 1.0
 READS_WAITING_MAX = 256
 BUSY_TIMEOUT_S = 5.0
+DEFAULT_LIMITS = RoomLimits()
 
 
 class Database:
@@ -35,8 +37,8 @@ class Database:
     Writes are durable when they return (WAL, synchronous=FULL). A read sees every write answered before it began.
     """
 
-    def __init__(self, directory: Path, lock: int, connection: sqlite3.Connection) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, lock: int, connection: sqlite3.Connection, room: Room) -> None:
+        self.directory, self.room = directory, room
         self._lock = lock
         self._connections = [connection]
         self._reader = self._connect(READER_CACHE_KIB, query_only=True)
@@ -48,7 +50,7 @@ class Database:
         self._checkpointer.start()
 
     @classmethod
-    def open(cls, directory: Path) -> Database:
+    def open(cls, directory: Path, limits: RoomLimits = DEFAULT_LIMITS) -> Database:
         """Opens, or makes, the database in a directory. Raises ConfigError, with the process that has it open."""
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,7 +58,8 @@ class Database:
         except OSError as error:
             raise ConfigError(f"data directory {directory}: {error.strerror}") from error
         try:
-            return cls(directory, lock, _prepare(directory))
+            room = Room(directory, limits)
+            return cls(directory, lock, _prepare(directory, room), room)
         except (ConfigError, sqlite3.Error, OSError) as error:
             os.close(lock)
             raise ConfigError(f"data directory {directory}: {error}") from error
@@ -143,16 +146,20 @@ def _lock(directory: Path) -> int:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise ConfigError(f"data directory {directory} is in use by process {holder}") from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    except OSError:
+        pass  # the disk is full; the lock stands without a name on it
     return descriptor
 
 
-def _prepare(directory: Path) -> sqlite3.Connection:
+def _prepare(directory: Path, room: Room) -> sqlite3.Connection:
     """The writer's connection to a file of the newest version."""
     connection = _connect(directory, WRITER_CACHE_KIB)
     try:
         migrate(connection)
+        room.limit(connection)
         _sync_names(directory)
     except BaseException:
         connection.close()

@@ -108,7 +108,12 @@ class Outbox:
         self._subscribers: dict[Place, Waker] = {}
 
     def append(self, connection: sqlite3.Connection, rows: list[tuple[bytes, str, bytes, bytes]]) -> int:
-        """Within a transaction of the writer: stores (namespace id, queue, headers, value); the first one's number."""
+        """Within a transaction of the writer: stores (namespace id, queue, headers, value); the first one's number.
+
+        Raises NoRoom.
+        """
+        if rows:
+            self._database.room.check_dispatch(connection)
         if self._last < 0:
             (self._last,) = connection.execute("SELECT coalesce(max(message_id), 0) FROM outbox").fetchone()
         first = self._last + 1

@@ -68,7 +68,7 @@ class SqliteTaskStore:
         self._database = database
 
     async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
-        """See ports.TaskStore."""
+        """See ports.TaskStore. NoRoom where the disk is about to be full."""
         parts = [self._insert_part(part, weight) for part, weight in _parts(rows)]
         if len(parts) == 1:
             return await parts[0]
@@ -76,10 +76,15 @@ class SqliteTaskStore:
 
     async def _insert_part(self, rows: Sequence[TaskRow], weight: int) -> list[NotWritten | OutcomeUnknown | None]:
         try:
-            await self._database.write(partial(_insert, rows=rows), rows=weight)
+            await self._database.write(partial(self._insert, rows=rows), rows=weight)
         except (NotWritten, OutcomeUnknown) as error:
             return [error] * len(rows)
         return [None] * len(rows)
+
+    def _insert(self, connection: sqlite3.Connection, rows: Sequence[TaskRow]) -> None:
+        if any(row.generation == 0 for row in rows):  # what was moved is no create: it was accepted before
+            self._database.room.check_create(connection)
+        _insert(connection, rows)
 
     async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
         """See ports.TaskStore."""

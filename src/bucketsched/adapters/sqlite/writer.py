@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...core.errors import NotWritten, OutcomeUnknown
+from ...core.errors import NoRoom, NotWritten, OutcomeUnknown
 
 OPERATIONS_WAITING_MAX = 256
 """Of those that are not urgent; whoever comes then waits for room."""
@@ -23,6 +23,8 @@ ROWS_PER_COMMIT_MAX = 500
 
 _SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL = 5, 6, 13
 _REFUSED = frozenset({_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL})
+_SQLITE_IOERR_SHMSIZE = 10 | 19 << 8
+"""There is no room for the index of the log."""
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
@@ -131,7 +133,7 @@ class Writer:
         except sqlite3.Error as error:
             # A commit whose sync failed may still be found by a recovery after a crash; the next one overwrites it.
             unknown = ending and _primary_code(error) not in _REFUSED
-            _fail(batch, (OutcomeUnknown if unknown else NotWritten)(f"the database refused: {error}"))
+            _fail(batch, OutcomeUnknown(f"the database failed: {error}") if unknown else _refusal(error))
             self._roll_back()
 
     def _apply(self, write: _Write) -> None:
@@ -143,7 +145,7 @@ class Writer:
         except Exception as error:
             if not connection.in_transaction:  # a full disk can make SQLite undo everything
                 raise
-            write.error = NotWritten(f"the database refused: {error}") if isinstance(error, sqlite3.Error) else error
+            write.error = _refusal(error) if isinstance(error, sqlite3.Error) else error
             connection.execute("ROLLBACK TO operation")
         connection.execute("RELEASE operation")
 
@@ -178,6 +180,13 @@ def _fail(batch: list[_Write], error: Exception) -> None:
     for write in batch:
         if write.error is None:
             write.error = error
+
+
+def _refusal(error: sqlite3.Error) -> NotWritten:
+    """Of a transaction that is undone."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    full = code & 0xFF == _SQLITE_FULL or code == _SQLITE_IOERR_SHMSIZE
+    return (NoRoom if full else NotWritten)(f"the database refused: {error}")
 
 
 def _primary_code(error: sqlite3.Error) -> int:
