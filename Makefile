@@ -82,6 +82,14 @@ faults: install ## SECONDS=... SEED=...: real servers and processes under load a
 mutants: install ## whether the tests notice a guard that is removed
 	@$(BIN)/python -m tools.stack run $(BIN)/python -m tests.mutants
 
+START ?= 0
+SEEDS ?= 2000
+sim: install ## the deterministic simulation: seeds START, START+1, ... (SEEDS of them; TRACE=1 prints all that happens)
+	@$(BIN)/python -m tests.simulation --start $(START) --seeds $(SEEDS) $(if $(TRACE),--trace --workers 1)
+
+sim-long: install ## 100,000 seeds of it, from START on
+	@$(BIN)/python -m tests.simulation --start $(START) --seeds 100000 --workers $$(nproc)
+
 format: install ## puts the code in the house's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .

@@ -26,14 +26,14 @@ class QueueDirectory:
         self._catalog, self._clock = catalog, clock
         self._found: dict[tuple[bytes, str], Queue] = {}
         self._missing: dict[tuple[bytes, str], float] = {}
-        self._expected: set[tuple[bytes, str]] = set()
+        self._expected: dict[tuple[bytes, str], None] = {}
         self._wake = asyncio.Event()
 
     def expect(self, namespace_id: bytes, name: str) -> None:
         """A row of this queue was loaded: it will be asked for."""
         key = (namespace_id, name)
         if key not in self._found and len(self._expected) < QUEUES_MAX:
-            self._expected.add(key)
+            self._expected[key] = None
             self._wake.set()
 
     async def run(self) -> None:
@@ -50,7 +50,7 @@ class QueueDirectory:
     async def _look_up(self, key: tuple[bytes, str]) -> bool:
         done = self.known(*key) or await self.fetch(*key)
         if done:
-            self._expected.discard(key)
+            self._expected.pop(key, None)
         return done
 
     def known(self, namespace_id: bytes, name: str) -> bool:

@@ -1,0 +1,243 @@
+"""What goes wrong in a run, and when: drawn from the seed, noted in the trace with a "!"."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from bucketsched.core import failpoints
+
+from .broker import KAFKA, Trouble
+from .ensemble import ZOOKEEPER
+from .loop import CURRENT, Crashed
+from .network import Weather
+from .processes import Node
+from .replicas import CASSANDRA, Lag
+from .workload import CLIENT
+from .world import World
+
+SERVERS = (KAFKA, ZOOKEEPER, CASSANDRA)
+FAULTS_MAX = 6
+
+
+class Faults:
+    """The faults of one run. `begin` plans them all; `heal` ends them all."""
+
+    def __init__(self, world: World, until_s: float) -> None:
+        self._world, self._until_s = world, until_s
+        self._rng = random.Random(world.seed ^ 0x5EED)
+        self._healed = False
+        self._doomed: dict[str, tuple[str, int]] = {}
+        for node in world.nodes:
+            node.on_death = self._died
+
+    # ---- the schedule
+
+    def begin(self) -> None:
+        """Sets the weather, and a time for every fault."""
+        rng, world = self._rng, self._world
+        failpoints.install(self._reached)
+        if rng.random() < 0.6:
+            self._set_weather()
+        kinds = [
+            self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._pause, self._cut,
+            self._cut, self._isolate, self._outage, self._expire, self._spurious_fence, self._replica_down,
+            self._graceful_stop, self._shuffle, self._sick_topic,
+        ]  # fmt: skip
+        for _ in range(rng.randrange(FAULTS_MAX + 1)):
+            kind = rng.choice(kinds)
+            world.loop.at(rng.uniform(2, self._until_s), self._unless_healed, kind)
+
+    def _unless_healed(self, fault: Callable[[], None]) -> None:
+        if not self._healed:
+            fault()
+
+    def _set_weather(self) -> None:
+        rng, servers = self._rng, self._world.servers
+        pick = rng.choice
+        servers.network.weather = Weather(
+            lost=pick((0, 0.002, 0.01)),
+            slow=pick((0.02, 0.2)),
+            late=pick((0, 0.002, 0.01)),
+            late_s_max=pick((2.0, 8.0)),
+        )
+        servers.broker.trouble = Trouble(
+            refuses=pick((0, 0.02)), fences=pick((0, 0.01)), unknown=pick((0, 0.02, 0.1)),
+            transaction_s_max=pick((2.0, 6.0)),
+        )  # fmt: skip
+        servers.cassandra.lag = Lag(late=pick((0, 0.05, 0.2)), late_s_max=pick((1.0, 8.0)), missed=pick((0, 0.02)))
+        servers.ensemble.lateness_s_max = pick((0, 0, 5.0))
+
+    def heal(self) -> None:
+        """From now on all is well."""
+        self._healed = True
+        self._doomed.clear()
+        failpoints.install(None)
+        world, servers = self._world, self._world.servers
+        world.trace.note("!", "all faults are healed")
+        servers.network.heal()
+        servers.broker.trouble = Trouble()
+        servers.broker.sick_topics.clear()
+        servers.cassandra.lag = Lag()
+        servers.ensemble.lateness_s_max = 0.0
+        for replica in servers.cassandra.replicas:
+            servers.cassandra.restart(replica)
+        for node in world.nodes:
+            if node.life is None:
+                node.start()
+            elif node.life.process.paused:
+                self._wake(node.life.process.name, node)
+            else:
+                node.life.process.fatal_step = 0
+
+    def _note(self, what: str) -> None:
+        self._world.trace.note("!", what)
+
+    def _later(self, least_s: float, most_s: float, action: Callable[..., None], *arguments: object) -> None:
+        self._world.loop.after(self._rng.uniform(least_s, most_s), action, *arguments)
+
+    def _a_node(self) -> Node:
+        return self._rng.choice(self._world.nodes)
+
+    # ---- processes
+
+    def _died(self, node: Node) -> None:
+        """Somebody starts it again."""
+        if self._healed:
+            self._world.loop.after(0.5, node.start)
+        else:
+            self._later(0.2, 15, node.start)
+
+    def _crash(self) -> None:
+        node = self._a_node()
+        if node.life is not None:
+            self._note(f"! kill {node.life.process}")
+            node.life.process.kill()
+
+    def _crash_soon(self) -> None:
+        """At some await that follows."""
+        node = self._a_node()
+        if node.life is not None:
+            process = node.life.process
+            process.fatal_step = process.steps + self._rng.randrange(1, 400)
+            self._note(f"! kill {process} at step {process.fatal_step}")
+
+    def _crash_at_failpoint(self) -> None:
+        node = self._a_node()
+        name = self._rng.choice(sorted(failpoints.NAMES))
+        self._doomed[node.name] = (name, self._rng.choice((1, 1, 2, 3)))
+        self._note(f"! kill {node.name} at {name}")
+        if "takeover" in name:
+            self._crash()
+
+    def _reached(self, name: str) -> None:
+        process = CURRENT.get()
+        if process is None:
+            return
+        process.check()
+        node = process.name.partition(".")[0]
+        wanted, left = self._doomed.get(node, ("", 0))
+        if wanted == name:
+            if left > 1:
+                self._doomed[node] = (name, left - 1)
+                return
+            del self._doomed[node]
+            process.kill()
+            raise Crashed(name)
+
+    def _pause(self) -> None:
+        node = self._a_node()
+        if node.life is not None and not node.life.process.paused:
+            process = node.life.process
+            seconds = self._rng.choice((self._rng.uniform(0.05, 1.5), self._rng.uniform(2, 20)))
+            self._note(f"! pause {process} for {seconds:.2f} s")
+            process.paused = True
+            self._world.loop.after(seconds, self._wake, process.name, node)
+
+    def _wake(self, name: str, node: Node) -> None:
+        life = node.life
+        if life is not None and life.process.name == name and life.process.paused:
+            self._note(f"! {name} goes on")
+            self._world.loop.resume(life.process)
+
+    def _graceful_stop(self) -> None:
+        node = self._a_node()
+        if node.life is not None and not node.life.process.paused:
+            self._note(f"! stop {node.life.process}")
+            node.life.stop()
+            self._later(5, 10, self._end, node.life.process.name, node)
+
+    def _end(self, name: str, node: Node) -> None:
+        """A stop has a bound."""
+        if node.life is not None and node.life.process.name == name:
+            node.life.process.kill()
+
+    # ---- links
+
+    def _cut_link(self, one: str, other: str, seconds: float) -> None:
+        link = self._world.servers.network.link(one, other)
+        link.cut, link.refuses = True, self._rng.random() < 0.5
+        self._note(f"! cut {one}-{other} for {seconds:.2f} s")
+        self._world.loop.after(seconds, self._mend, one, other)
+
+    def _mend(self, one: str, other: str) -> None:
+        link = self._world.servers.network.link(one, other)
+        if link.cut:
+            link.cut = False
+            self._note(f"! mend {one}-{other}")
+
+    def _seconds(self) -> float:
+        return self._rng.choice((self._rng.uniform(0.05, 1), self._rng.uniform(1, 5), self._rng.uniform(5, 25)))
+
+    def _cut(self) -> None:
+        node = self._a_node()
+        others = [*SERVERS, CLIENT, *(other.name for other in self._world.nodes if other is not node)]
+        self._cut_link(node.name, self._rng.choice(others), self._seconds())
+
+    def _isolate(self) -> None:
+        node, seconds = self._a_node(), self._seconds()
+        for other in (*SERVERS, CLIENT, *(other.name for other in self._world.nodes if other is not node)):
+            if self._rng.random() < 0.8:
+                self._cut_link(node.name, other, seconds)
+
+    def _outage(self) -> None:
+        server, seconds = self._rng.choice(SERVERS), self._seconds()
+        for node in self._world.nodes:
+            self._cut_link(node.name, server, seconds)
+
+    # ---- servers
+
+    def _expire(self) -> None:
+        sessions = self._world.servers.ensemble.living()
+        if sessions:
+            self._note("! a session ends early")
+            self._world.servers.ensemble.end(self._rng.choice(sessions))
+
+    def _spurious_fence(self) -> None:
+        lane = self._rng.randrange(3)
+        self._note(f"! lane {lane} is fenced for nothing")
+        self._world.servers.broker.take(lane)
+
+    def _replica_down(self) -> None:
+        replica = self._rng.choice(self._world.servers.cassandra.replicas)
+        self._note("! a replica goes down")
+        replica.up = False
+        self._later(0.5, 15, self._world.servers.cassandra.restart, replica)
+
+    def _sick_topic(self) -> None:
+        topic = self._rng.choice(("default.one", "default.two", "other.one"))
+        self._note(f"! topic {topic} has no leader")
+        sick = self._world.servers.broker.sick_topics
+        sick.add(topic)
+        self._later(0.5, 8, sick.discard, topic)
+
+    def _shuffle(self) -> None:
+        """An operator moves ranges."""
+        ensemble, rng = self._world.servers.ensemble, self._rng
+        lanes = sorted(ensemble.slots)
+        if lanes:
+            plan = ensemble.plan
+            moved = {r: rng.choice(lanes) for r in range(self._world.constants.ranges) if rng.random() < 0.7}
+            self._note(f"! ranges are moved: {moved}")
+            ensemble.plan = type(plan)(plan.version + 1, {**plan.assignment, **moved})
+            ensemble.change()

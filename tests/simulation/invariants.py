@@ -1,0 +1,313 @@
+"""What must hold: checked where it can't be taken back (a commit, an answer, a mark), and at the end.
+
+I1 to I13 are those of ARCHITECTURE.md. Those of ordering keys, idempotency keys, schedules and outcomes (I7, I9, I12,
+I13) belong here once the product has them: what a commit shows goes into `committed`, the rest into `at_the_end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from bucketsched.core import task_id as ids
+from bucketsched.core.checkpoint import Checkpoint
+from bucketsched.core.cluster import ClusterConstants
+from bucketsched.core.journal_record import JournalRecord, Section, decode
+from bucketsched.core.message import Message, from_headers
+from bucketsched.core.task import FactKind, Mark, RowRef, TaskRow, bucket_end_ms
+from bucketsched.ports import CancelResult
+
+from .clock import WorldTime
+from .replicas import StoreObserver
+from .trace import Trace
+
+TAG_BYTES = 8
+"""Every payload begins with the number of its request."""
+
+
+class Violation(Exception):
+    """An invariant does not hold. `words`: what the trace's lines about it hold."""
+
+    def __init__(self, invariant: str, what: str, *words: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant, self.what, self.words = invariant, what, set(words)
+
+
+class Told(Enum):
+    """What a client knows of its create."""
+
+    NOTHING = "nothing"
+    ACKNOWLEDGED = "acknowledged"
+    REJECTED = "rejected"
+
+
+@dataclass(slots=True)
+class Request:
+    """One task that a client asked for. `task_id` is empty until the client knows it."""
+
+    number: int
+    namespace: str
+    queue: str
+    type: str
+    payload: bytes
+    metadata: dict[str, str]
+    due_ms: int
+    task_id: bytes = b""
+    told: Told = Told.NOTHING
+    cancels: list[CancelResult] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """As the trace calls it."""
+        return f"t{self.number}"
+
+
+@dataclass(slots=True)
+class Fate:
+    """What became of one row, by the journal."""
+
+    kind: FactKind
+    lane: int
+    offset: int
+    at_ms: float
+
+
+def tag(number: int) -> bytes:
+    """What the payload of a request begins with."""
+    return number.to_bytes(TAG_BYTES, "big")
+
+
+class Invariants(StoreObserver):
+    """Watches broker, store and clients. The first violation is kept."""
+
+    def __init__(self, constants: ClusterConstants, time: WorldTime, trace: Trace) -> None:
+        self._constants, self._time, self._trace = constants, time, trace
+        self.requests: list[Request] = []
+        self.fates: dict[bytes, Fate] = {}
+        self.violation: Violation | None = None
+        self.ranges: Callable[[], dict[int, tuple[int, tuple[int, ...]]]] = dict
+        """Epoch and unfenced predecessors of each range, as the lease service has them."""
+        self.quorum_facts: Callable[[bytes], bool] = lambda ref: True
+        self.clock_error_ms = 0.0
+        """How far a node's clock may be off."""
+        self._epochs: dict[int, int] = {}
+        self._fenced: dict[tuple[int, int], int] = {}
+        self._sections: dict[int, list[tuple[int, Section]]] = {}
+        self._dispatched: dict[tuple[bytes, bytes], list[int]] = {}
+        self._cancelled: set[tuple[bytes, bytes]] = set()
+        self._kinds_of: dict[bytes, set[FactKind]] = {}
+        self._moved_to: dict[tuple[bytes, bytes, int], int] = {}
+        self._closed: dict[int, int] = {}
+        self._stored: dict[int, dict[bytes, float]] = {}
+        self.offered: dict[bytes, float] = {}
+
+    def fail(self, invariant: str, what: str, *words: str) -> None:
+        """Notes a violation, unless there is one already: the first one explains most."""
+        if self.violation is None:
+            self.violation = Violation(invariant, what, *words)
+            self._trace.note("!!", str(self.violation))
+
+    def expect(self, right: bool, invariant: str, what: str, *words: str) -> None:
+        """Notes a violation unless it is right."""
+        if not right:
+            self.fail(invariant, what, *words)
+
+    def name_of(self, ref: bytes) -> str:
+        """A row as the trace calls it."""
+        row = RowRef.unpack(ref)
+        return f"{row.task_id[-4:].hex()}/{row.generation}/{row.attempt}"
+
+    # ---- the broker
+
+    def committed(self, lane: int, offset: int, record: bytes, messages: Sequence[Message]) -> None:
+        """See broker.CommitObserver."""
+        entry = decode(record)
+        self._note_commit(lane, offset, entry)
+        self.expect(entry.lane == lane, "I5", f"a record of lane {entry.lane} is in lane {lane}")
+        journaled = [ref for section in entry.sections for ref in section.dispatched]
+        sent = [message.ref for message in messages]
+        wrong = set(journaled) ^ set(sent)
+        self.expect(
+            not wrong and len(journaled) == len(sent), "I5", "record and messages differ", *map(self.name_of, wrong)
+        )
+        for section in entry.sections:
+            self._check_section(lane, offset, section)
+        epochs = {ref: section.epoch for section in entry.sections for ref in section.dispatched}
+        for message in messages:
+            self._check_message(message, epochs.get(message.ref, -1))
+
+    def _note_commit(self, lane: int, offset: int, entry: JournalRecord) -> None:
+        for section in entry.sections:
+            told = [self.name_of(ref) for ref in section.dispatched]
+            told += [f"{other.kind.name} {self.name_of(other.ref)}" for other in section.others]
+            told += [f"closes {bucket}" for bucket in section.closed]
+            self._trace.note("kafka", f"lane {lane} offset {offset} r{section.range_id} e{section.epoch}: {told}")
+
+    def _check_section(self, lane: int, offset: int, section: Section) -> None:
+        range_id, epoch = section.range_id, section.epoch
+        last, fence = self._epochs.get(range_id, 0), self._fenced.get((lane, range_id), 0)
+        where = f"range {range_id} commits epoch {epoch} in lane {lane}"
+        words = (f"r{range_id} ", f"range {range_id}", f"lane {lane}")
+        self.expect(epoch >= last, "I6", f"{where} after epoch {last}", *words)
+        self.expect(epoch >= fence, "I6", f"{where}, which was fenced for epoch {fence}", *words)
+        self._epochs[range_id] = max(last, epoch)
+        self._sections.setdefault(lane, []).append((offset, section))
+        for ref in section.dispatched:
+            self._settle(ref, FactKind.DISPATCHED, lane, offset)
+        for other in section.others:
+            self._settle(other.ref, other.kind, lane, offset)
+            if other.kind is FactKind.MOVED:
+                row = RowRef.unpack(other.ref)
+                self._moved_to[row.namespace_id, row.task_id, row.generation + 1] = other.new_due_ms
+        for bucket in section.closed:
+            self._check_closed(range_id, bucket)
+
+    def _settle(self, ref: bytes, kind: FactKind, lane: int, offset: int) -> None:
+        name, row = self.name_of(ref), RowRef.unpack(ref)
+        before = self.fates.get(ref)
+        if before is not None:
+            invariant = "I3" if kind is before.kind is FactKind.DISPATCHED else "I4"
+            where = f"lane {before.lane} offset {before.offset}, and again"
+            self.fail(invariant, f"{name} is settled twice: {before.kind.name} in {where}: {kind.name}", name)
+        self.fates[ref] = Fate(kind, lane, offset, self._time.ms())
+        self._kinds_of.setdefault(row.task_id, set()).add(kind)
+        key = (row.namespace_id, row.task_id)
+        if row.generation:
+            due_ms = self._moved_to.get((*key, row.generation))
+            self.expect(due_ms == row.due_ms, "I3", f"{name} has no move that made it", name)
+        if kind is FactKind.DISPATCHED:
+            self.expect(key not in self._cancelled, "I4", f"{name} is dispatched after its cancel", name)
+            self._dispatched.setdefault(key, []).append(row.generation)
+        elif kind is FactKind.CANCELLED:
+            self.expect(key not in self._dispatched, "I4", f"{name} is cancelled after its dispatch", name)
+            self._cancelled.add(key)
+
+    def _check_message(self, message: Message, epoch: int) -> None:
+        name, row = self.name_of(message.ref), RowRef.unpack(message.ref)
+        now_ms = self._time.ms()
+        early_ms = row.due_ms - now_ms
+        self.expect(early_ms <= 0, "I2", f"{name} is visible {early_ms:.3f} ms early", name)
+        event = from_headers(message.headers, message.value)
+        self.expect(event.epoch == epoch, "I5", f"{name} carries epoch {event.epoch}, its record {epoch}", name)
+        request = self.request_of(message.value)
+        if request is None:
+            self.fail("I11", f"{name} has a body that nobody has sent", name)
+            return
+        self.expect(request.told is not Told.REJECTED, "I8", f"{name} was rejected and fires", name, request.name)
+        self.expect(event.due_ms <= now_ms, "I2", f"{name} is visible before the due time asked for", name)
+        same = (
+            (event.namespace, event.queue, event.type, event.payload, event.metadata)
+            == (request.namespace, request.queue, request.type, request.payload, request.metadata)
+            and message.queue.name == request.queue
+            and event.task_id == ids.text(row.task_id)
+        )
+        self.expect(same, "I11", f"{name} is not what was sent", name, request.name)
+        known = request.task_id in (b"", row.task_id)
+        self.expect(known, "I8", f"{request.name} fires under two ids", name, request.name)
+        request.task_id = row.task_id
+
+    def _check_closed(self, range_id: int, bucket: int) -> None:
+        now_ms = self._time.ms()
+        over_ms = bucket_end_ms(bucket) + self._constants.grace_ms
+        self.expect(now_ms >= over_ms, "I10", f"bucket {bucket} of range {range_id} is closed in its grace")
+        expected = self._closed.get(range_id, bucket - 1) + 1
+        self.expect(
+            bucket >= expected, "I10", f"range {range_id} closes {bucket} again, after {expected - 1}", f"r{range_id} "
+        )
+        self._closed[range_id] = bucket
+        until_ms = over_ms - 2 * self.clock_error_ms
+        for ref, stored_ms in self._stored.get(bucket, {}).items():
+            mine = self._constants.range_of(ids.shard_in(RowRef.unpack(ref).task_id)) == range_id
+            if mine and stored_ms < until_ms and ref not in self.fates:
+                self.fail("I10", f"bucket {bucket} is closed with {self.name_of(ref)} unsettled", self.name_of(ref))
+
+    def fenced(self, lane: int) -> None:
+        """See broker.CommitObserver. Whoever has taken a range from this lane counts on it from now on."""
+        self._trace.note("kafka", f"lane {lane} has a new producer")
+        for range_id, (epoch, predecessors) in self.ranges().items():
+            if lane in predecessors:
+                self._fenced[lane, range_id] = max(epoch, self._fenced.get((lane, range_id), 0))
+
+    # ---- the store
+
+    def marking(self, marks: Sequence[Mark]) -> None:
+        """See StoreObserver. A fact is written after its record, never ahead of it."""
+        for mark in marks:
+            fate, name = self.fates.get(mark.ref), self.name_of(mark.ref)
+            if fate is None or fate.kind is not mark.kind:
+                has = fate.kind.name if fate else "nothing"
+                self.fail("I5", f"{name} is marked {mark.kind.name}, the journal says {has}", name)
+
+    def inserted(self, rows: Sequence[TaskRow]) -> None:
+        """See StoreObserver."""
+        now_ms = self._time.ms()
+        for row in rows:
+            self._stored.setdefault(row.bucket, {}).setdefault(row.ref, now_ms)
+
+    def checkpointing(self, range_id: int, checkpoint: Checkpoint) -> None:
+        """See StoreObserver. It passes only what is marked."""
+        for offset, section in self._sections.get(checkpoint.lane, ()):
+            if section.range_id != range_id or offset > checkpoint.applied_offset:
+                continue
+            for ref in (*section.dispatched, *(other.ref for other in section.others)):
+                if not self.quorum_facts(ref):
+                    self.fail("checkpoint", f"that of range {range_id} passes unmarked {self.name_of(ref)}")
+
+    # ---- clients
+
+    def request_of(self, payload: bytes) -> Request | None:
+        """The request with this payload."""
+        number = int.from_bytes(payload[:TAG_BYTES], "big")
+        return self.requests[number] if number < len(self.requests) else None
+
+    def cancel_answered(self, request: Request, result: CancelResult) -> None:
+        """A client was told so."""
+        request.cancels.append(result)
+        kinds = self._kinds(request)
+        name = request.task_id[-4:].hex()
+        wanted = {
+            CancelResult.CANCELLED: FactKind.CANCELLED,
+            CancelResult.ALREADY_CANCELLED: FactKind.CANCELLED,
+            CancelResult.ALREADY_DISPATCHED: FactKind.DISPATCHED,
+            CancelResult.ALREADY_FAILED: FactKind.FAILED,
+        }.get(result)
+        right = wanted is None or wanted in kinds
+        self.expect(right, "I4", f"{request.name} is told {result.value}, the journal has {kinds}", name, request.name)
+
+    def cancel_not_found(self, request: Request, was_acknowledged: bool) -> None:
+        """A client was told that there is no such task."""
+        name = request.task_id[-4:].hex()
+        self.expect(not was_acknowledged, "I1", f"{request.name} was acknowledged, and is not found", name)
+
+    def _kinds(self, request: Request) -> set[FactKind]:
+        return self._kinds_of.get(request.task_id, set())
+
+    # ---- the end
+
+    def undone(self) -> list[Request]:
+        """Acknowledged tasks of which the journal says nothing final yet."""
+        final = {FactKind.DISPATCHED, FactKind.CANCELLED}
+        return [r for r in self.requests if r.told is Told.ACKNOWLEDGED and not final & self._kinds(r)]
+
+    def unsettled_moves(self) -> list[bytes]:
+        """Moved rows whose successor is not settled."""
+        return [
+            task_id
+            for (namespace_id, task_id, generation), due_ms in self._moved_to.items()
+            if RowRef(due_ms, namespace_id, task_id, generation, 1).pack() not in self.fates
+        ]
+
+    def at_the_end(self) -> None:
+        """After all faults are healed, and time enough."""
+        for request in self.undone():
+            name = request.task_id[-4:].hex()
+            self.fail("I1", f"{request.name} ({name}) was acknowledged and not dispatched", request.name, name)
+        for task_id in self.unsettled_moves():
+            name = task_id[-4:].hex()
+            self.fail("I1", f"{name} was moved, and its successor is lost", name)
+        for request in self.requests:
+            if CancelResult.CANCELLED in request.cancels:
+                name = request.task_id[-4:].hex()
+                gone = FactKind.DISPATCHED not in self._kinds(request)
+                self.expect(gone, "I4", f"{request.name} was cancelled and dispatched", request.name, name)

@@ -1,0 +1,147 @@
+"""One world of one seed: servers, nodes and clients, and how a run of it goes."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from bucketsched.adapters.memory.store import PLACE_BYTES, MemoryCatalog
+from bucketsched.core.catalog import Namespace, Queue, QueueKind
+from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
+from bucketsched.core.cluster import ClusterConstants
+from bucketsched.core.task import RowRef, bucket_of
+from bucketsched.core.task_id import shard_in
+from bucketsched.poller.limits import LaneLimits
+
+from .broker import Broker
+from .clock import EPOCH_MS, NodeClock, WorldTime
+from .ensemble import Ensemble
+from .invariants import Invariants
+from .loop import Process, VirtualLoop, at_once
+from .network import Network
+from .processes import Node, NodeSettings
+from .replicas import Cassandra
+from .servers import Servers
+from .trace import Trace
+from .workload import QUEUES, Clients, Load
+
+POLLERS = ("b", "c", "d")
+
+
+class World:
+    """Everything of one run. All randomness comes from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._seeds = random.Random(seed)
+        self.loop = VirtualLoop()  # type: ignore[abstract]
+        self.trace = Trace(self.loop.time)
+        self.shape = self._stream()
+        begins_ms = EPOCH_MS // 60_000 * 60_000 + self.shape.randrange(20_000, 59_000)
+        self.time = WorldTime(self.loop, begins_ms)
+        self.constants = self._constants()
+        self.invariants = Invariants(self.constants, self.time, self.trace)
+        self.servers = self._make_servers()
+        self.nodes = self._make_nodes()
+        self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), Load())
+        self._found()
+
+    def _stream(self) -> random.Random:
+        """Random numbers of their own for each part, so that one more draw here changes nothing there."""
+        return random.Random(self._seeds.getrandbits(64))
+
+    def _constants(self) -> ClusterConstants:
+        shape = self.shape
+        shards = shape.choice((2, 4))
+        return ClusterConstants(
+            UUID(int=7),
+            shards=shards,
+            ranges=shape.choice((1, 2, shards)),
+            horizon_ms=shape.choice((5_000, 15_000, 60_000)),
+            grace_ms=shape.choice((1_000, 3_000, 8_000)),
+            lanes=6,
+        )
+
+    def _make_servers(self) -> Servers:
+        network = Network(self.loop, self._stream())
+        ensemble = Ensemble(self.loop, self._stream(), network, self.constants, session_s=2.0)
+        servers = Servers(
+            self.loop,
+            network,
+            self.constants,
+            Broker(self.loop, self._stream(), self.constants.lanes, self.invariants),
+            Cassandra(self.loop, self._stream(), self.invariants),
+            MemoryCatalog(self.constants),
+            ensemble,
+            self.invariants,
+            self.trace,
+        )
+        self.invariants.ranges = lambda: {r: (s.epoch, s.predecessors) for r, s in ensemble.ranges.items()}
+        self.invariants.quorum_facts = self._has_facts_on_quorum
+        return servers
+
+    def _has_facts_on_quorum(self, ref: bytes) -> bool:
+        row = RowRef.unpack(ref)
+        partition = (bucket_of(row.due_ms), shard_in(row.task_id))
+        cells = [r.partitions.get(partition, {}).get(ref[:PLACE_BYTES]) for r in self.servers.cassandra.replicas]
+        return sum(cell is not None and cell.facts.settled for cell in cells) >= 2
+
+    def _make_nodes(self) -> list[Node]:
+        shape = self.shape
+        names = POLLERS[: shape.choice((2, 2, 3))]
+        settings = [NodeSettings("a", ("api", "coordinator"), self._lane_limits())]
+        for name in names:
+            roles: tuple[str, ...] = ("api", "poller", "coordinator") if shape.random() < 0.3 else ("poller",)
+            if name == "b" and roles == ("poller",):
+                roles = ("poller", "coordinator")
+            settings.append(NodeSettings(name, roles, self._lane_limits()))
+        error_ms = shape.choice((0, 2, 20))
+        self.invariants.clock_error_ms = error_ms
+        nodes = []
+        for one in settings:
+            clock = NodeClock(self.loop, self.time, self._stream(), shape.uniform(-error_ms, error_ms), error_ms)
+            nodes.append(Node(one, self.servers, clock, self._stream()))
+        for node in nodes:
+            node.peers = {other.name: other for other in nodes}
+        return nodes
+
+    def _lane_limits(self) -> LaneLimits:
+        shape = self.shape
+        return LaneLimits(
+            transaction_interval_ms=shape.choice((10, 50)),
+            transaction_tasks_max=shape.choice((2, 2_000)),
+            heap_rows_max=shape.choice((4, 1_000)),
+            page_rows_max=shape.choice((1, 3, 1_000)),
+            reads_in_flight_max=shape.choice((1, 8)),
+            mark_interval_ms=shape.choice((200, 1_000, 3_000)),
+            checkpoint_interval_ms=shape.choice((1_000, 5_000)),
+            rescan_interval_ms=shape.choice((2_000, 5_000)),
+        )
+
+    def _found(self) -> None:
+        """What `admin migrate` does, and the queues."""
+        for name in sorted({namespace for namespace, _ in QUEUES}):
+            at_once(self.servers.catalog.create_namespace(Namespace(name, name.encode().ljust(16, b"-"), 0)))
+        for namespace, name in QUEUES:
+            namespace_id = namespace.encode().ljust(16, b"-")
+            queue = Queue(namespace_id, namespace, name, QueueKind.KAFKA, f"{namespace}.{name}")
+            at_once(self.servers.catalog.create_queue(queue))
+        first = bucket_of(self.time.begins_ms) - 1
+        for range_id in range(self.constants.ranges):
+            checkpoint = Checkpoint(0, 0, self.servers.broker.name, 0, NO_OFFSET, b"", first)
+            for replica in self.servers.cassandra.replicas:
+                replica.checkpoint(range_id, checkpoint)
+
+    @property
+    def processes(self) -> list[Process]:
+        """All that ever ran."""
+        return [life.process for node in self.nodes for life in node.lives]
+
+    def settled(self) -> bool:
+        """True if nothing is left to be done."""
+        return not self.clients.running and not self.invariants.undone() and not self.invariants.unsettled_moves()
+
+    def last_due_s(self) -> float:
+        """When the last acknowledged task is due."""
+        dues = [request.due_ms for request in self.invariants.requests]
+        return (max(dues) - self.time.begins_ms) / 1000 if dues else 0.0
