@@ -139,6 +139,8 @@ class Rig:
             settings["advertise_internal"] = node.internal_front
         pairs = [part for key, value in settings.items() for part in ("--set", f"node.{key}={value}")]
         arguments = ("bucketsched", "node", "--roles", node.roles, *pairs, "--set", "log.format=json")
+        if proxy := self.proxies.get(node.name):
+            await proxy.start()
         node.starts += 1
         node.child = await self.children.start(
             node.name, *arguments, "--output", "json", env={**self.environment, **(extra or {})}
@@ -148,6 +150,8 @@ class Rig:
     async def _watch(self, node: Node, child: Child) -> None:
         """Starts it again when it has ended by itself."""
         code = await child.ended()
+        if proxy := self.proxies.get(node.name):
+            proxy.refuse()
         self.history.note({"e": "exit", "process": node.name, "code": code, "t": now_ms(), "held": node.held})
         if not (self.ending or node.held):
             await asyncio.sleep(RESTART_S)

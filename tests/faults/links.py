@@ -60,13 +60,20 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        host, _, port = self.front.rpartition(":")
-        self._server = await asyncio.start_server(self._accept, host, int(port))
+        """Listens."""
+        if self._server is None:
+            host, _, port = self.front.rpartition(":")
+            self._server = await asyncio.start_server(self._accept, host, int(port))
+
+    def refuse(self) -> None:
+        """New connections are refused until the next `start`, as by a machine on which nobody listens there."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     async def stop(self) -> None:
         """Drops everything."""
-        if self._server is not None:
-            self._server.close()
+        self.refuse()
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -120,7 +127,7 @@ class Proxy:
             asyncio.create_task(self._pass(client, from_server, writer, (Mode.HOLD, Mode.CUT, Mode.DEAF))),
         ]
         try:
-            await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             for flow in flows:
                 flow.cancel()
@@ -131,17 +138,20 @@ class Proxy:
     async def _pass(
         self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held_by: tuple[Mode, ...]
     ) -> None:
-        with suppress(OSError):
-            while data := await reader.read(CHUNK_BYTES):
-                while (rule := self._rule(client)) and rule.mode in held_by:
-                    await self._changed.wait()
-                if rule and rule.mode is Mode.SLOW:
-                    await asyncio.sleep(rule.delay_ms / 1000)
-                writer.write(data)
-                await writer.drain()
-            if not self._rule(client) and writer.can_write_eof():
-                with suppress(OSError, RuntimeError):
-                    writer.write_eof()
+        """Until one end closes, which is passed on. Raises OSError where it was reset."""
+        while True:
+            data = await reader.read(CHUNK_BYTES)
+            while (rule := self._rule(client)) and rule.mode in held_by:
+                await self._changed.wait()
+            if rule and rule.mode is Mode.SLOW:
+                await asyncio.sleep(rule.delay_ms / 1000)
+            if writer.is_closing():
+                raise ConnectionResetError
+            if not data:
+                writer.write_eof()
+                return
+            writer.write(data)
+            await writer.drain()
 
 
 class Sockets:

@@ -43,9 +43,8 @@ def message(task_id: str, offset: int = 0) -> Message:
     return Message("orders", 0, offset, once(task_id), DUE_MS, late_ms, f"body of {task_id}", late_ms + 3)
 
 
-def section(*facts: Fact, offset: int = 0, **others: int) -> Section:
-    plain = Section(0, offset, DUE_MS + 5 + offset, range_id=1, epoch=4, facts=facts)
-    return replace(plain, **others)
+def section(*facts: Fact, offset: int = 0, epoch: int = 4, partition: int = 0) -> Section:
+    return Section(partition, offset, DUE_MS + 5 + offset, range_id=1, epoch=epoch, facts=facts)
 
 
 def fact(task_id: str, kind: EntryKind = EntryKind.DISPATCHED) -> Fact:

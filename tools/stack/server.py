@@ -14,7 +14,7 @@ from .jars import Jars, Java, find_java
 from .layout import Layout
 from .process import POLL_S, Process, saved, spawn
 
-START_S_MAX = 180
+START_S_MAX = 420
 STOP_S_MAX = 30
 LOG_LINES_SHOWN = 25
 

@@ -48,6 +48,8 @@ broker.heartbeat.interval.ms=1000
 replica.lag.time.max.ms=4000
 controller.quorum.election.timeout.ms=1000
 controller.quorum.fetch.timeout.ms=2000
+# All start at once, which takes a while on few cores.
+initial.broker.registration.timeout.ms=240000
 """
 
 
@@ -89,7 +91,7 @@ class Kafka(Server):
         cluster = base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, self._voters()).bytes).decode().rstrip("=")
         done = subprocess.run(
             [java.command, "-Xmx128m", "-XX:TieredStopAtLevel=1", *self._logging(), "-cp", self.class_path(),
-             "kafka.tools.StorageTool", "format", "--cluster-id", cluster.replace("-", "A"),
+             "kafka.tools.StorageTool", "format", "--ignore-formatted", "--cluster-id", cluster.replace("-", "A"),
              "--config", str(self.folder / "conf" / "server.properties")],
             capture_output=True, text=True, check=False, timeout=FORMAT_S_MAX,
         )  # fmt: skip
