@@ -5,7 +5,8 @@ from __future__ import annotations
 from .guards import Guard
 
 JOURNALS, TRIMMING = "tests/conformance/test_journal.py", "tests/unit/test_trimmer.py"
-TRIMMER = "coordinator/trimmer.py"
+LOSSES = "tests/unit/test_loss.py"
+TRIMMER, LOSS = "coordinator/trimmer.py", "recovery/loss.py"
 
 RECOVERY_GUARDS = [
     Guard(
@@ -48,5 +49,45 @@ RECOVERY_GUARDS = [
         "                return entries[0].offset\n        return None",
         "                return entries[0].offset\n        return first",
         (JOURNALS,),
+    ),
+    Guard(
+        "what-is-left-of-a-journal-is-stored",
+        "a task whose record survived would go twice",
+        LOSS,
+        "        await self._store_marks(marks)\n        return offset",
+        "        return offset",
+        (LOSSES,),
+    ),
+    Guard(
+        "an-owner-that-goes-on-is-left-alone",
+        "its checkpoints would have no effect any more",
+        LOSS,
+        "        if await self._order(range_id) != order:\n",
+        "        if False:\n",
+        (LOSSES,),
+    ),
+    Guard(
+        "a-loss-is-accepted-once",
+        "what the second would write is older than what the owner has done since",
+        LOSS,
+        "        if await self._order(finding.range_id) != finding.order:\n",
+        "        if False:\n",
+        (LOSSES,),
+    ),
+    Guard(
+        "zombies-do-not-undo-an-acceptance",
+        "a former owner may still write checkpoints of its epoch",
+        LOSS,
+        "sequence_of(finding.order) + SEQUENCES_SKIPPED",
+        "sequence_of(finding.order) + 1",
+        (LOSSES,),
+    ),
+    Guard(
+        "an-alarm-stands-until-the-checkpoint-changes",
+        "each try fences lanes that do no harm",
+        "poller/alarms.py",
+        "order == self._orders.get(owned.range_id, 0) or ",
+        "",
+        (LOSSES,),
     ),
 ]
