@@ -16,6 +16,7 @@ from bench.processes import ChildFailed
 from tools.stack import StackError
 
 from .run import Order, perform, say, servers, show
+from .scenarios import SCENARIOS
 
 BROKERS_MEMORY_MIB = 7_000
 """Three brokers rather than one where so much memory is to be had."""
@@ -29,9 +30,15 @@ def brokers() -> int:
     return 1
 
 
+def scenarios() -> str:
+    """For people."""
+    return "; ".join(f"{name}: {scenario.about}" for name, scenario in SCENARIOS.items())
+
+
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Load, faults and a checker.")
+    parser.add_argument("--scenario", choices=SCENARIOS, help="faults that are fixed: " + scenarios())
     parser.add_argument("--seconds", type=float, default=90, help="of load, faults among it (default: 90)")
     parser.add_argument("--seed", type=int, default=None, help="of load and faults (default: a new one)")
     parser.add_argument("--rate", type=float, default=100, help="tasks asked for in a second (default: 100)")
@@ -59,16 +66,22 @@ async def work(orders: list[Order], folder: Path | None) -> int:
 def orders_of(given: argparse.Namespace) -> list[Order]:
     """One for each seed."""
     first = random.randrange(1 << 31) if given.seed is None else given.seed
-    count, keep = given.brokers or brokers(), given.keep or bool(os.environ.get("KEEP"))
-    options = (f"--seconds={given.seconds:g}", f"--rate={given.rate:g}", f"--brokers={count}")
+    scenario = SCENARIOS.get(given.scenario or "")
+    count, keep = (
+        given.brokers or (scenario and scenario.brokers) or brokers(),
+        given.keep or bool(os.environ.get("KEEP")),
+    )
+    seconds, rate = (scenario.seconds, scenario.rate) if scenario else (given.seconds, given.rate)
+    what = (f"--scenario={given.scenario}",) if scenario else (f"--seconds={seconds:g}", f"--rate={rate:g}")
     return [
         Order(
             seed,
-            given.seconds,
-            given.rate,
+            seconds,
+            rate,
             count,
-            shlex.join(("python", "-m", "tests.faults", f"--seed={seed}", *options)),
+            shlex.join(("python", "-m", "tests.faults", f"--seed={seed}", *what, f"--brokers={count}")),
             keep,
+            scenario,
         )
         for seed in range(first, first + given.runs)
     ]

@@ -62,10 +62,14 @@ class Node:
 
 @dataclass
 class Rig:
-    """A cluster on a stack; `name` keeps it apart from others there. `folder` holds logs and history."""
+    """A cluster on a stack, where `name` keeps it apart from others. `names`: its processes, as in ROLES.
+
+    `folder` holds logs and history.
+    """
 
     stack: Stack
     name: str
+    names: tuple[str, ...]
     folder: Path
     children: Children
     history: HistoryWriter
@@ -99,11 +103,11 @@ class Rig:
                 raise answer
 
     def _make_nodes(self) -> None:
-        names = [f"{name}/{port}" for name in ROLES for port in ("grpc", "internal", "front")]
+        names = [f"{name}/{port}" for name in self.names for port in ("grpc", "internal", "front")]
         ports = choose(names, {}, set(self.stack.cassandra.ports.values()))
-        for name, roles in ROLES.items():
+        for name in self.names:
             grpc, internal, front = (f"127.0.0.1:{ports[f'{name}/{port}']}" for port in ("grpc", "internal", "front"))
-            self.nodes[name] = Node(name, roles, grpc, internal, front)
+            self.nodes[name] = Node(name, ROLES[name], grpc, internal, front)
 
     def _pids(self) -> Iterator[tuple[str, int]]:
         for node in self.nodes.values():
@@ -128,7 +132,11 @@ class Rig:
     @property
     def api_addresses(self) -> list[str]:
         """Of the api processes, which keep them over restarts."""
-        return [node.grpc for node in self.nodes.values() if "api" in node.roles]
+        return [self.nodes[name].grpc for name in self.having("api")]
+
+    def having(self, role: str) -> list[str]:
+        """The names of the processes with a role."""
+        return [node.name for node in self.nodes.values() if role in node.roles.split(",")]
 
     # ---------------------------------------------------------------- processes
 

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,8 @@ from .load import LoadConfig
 from .model import Outcome
 from .outside import message_event
 from .report import summary
-from .schedule import Fault, Kind, Targets, draw
+from .scenarios import Scenario
+from .schedule import Kind, Targets, draw
 
 FOLDER = DEFAULT_FOLDER / "faults"
 KAFKA_QUEUES = {"orders": 4, "mails": 2}
@@ -49,7 +50,7 @@ VIOLATIONS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run. `repeat`: the command that does it again. `faults` None: drawn from the seed."""
+    """What to run. `repeat`: the command that does it again. `scenario` None: faults are drawn from the seed."""
 
     seed: int
     seconds: float
@@ -57,7 +58,7 @@ class Order:
     brokers: int
     repeat: str
     keep: bool = False
-    faults: Callable[[Targets], list[Fault]] | None = None
+    scenario: Scenario | None = None
 
 
 @dataclass(slots=True)
@@ -117,7 +118,8 @@ def _keep_logs(stack: Stack, folder: Path) -> None:
 async def _on(stack: Stack, folder: Path, order: Order) -> Result:
     history = HistoryWriter(folder / assembling.FAULTS)
     async with Children(folder) as children:
-        rig = Rig(stack, f"faults_{secrets.token_hex(6)}", folder, children, history)
+        names = order.scenario.nodes if order.scenario else tuple(ROLES)
+        rig = Rig(stack, f"faults_{secrets.token_hex(6)}", names, folder, children, history)
         try:
             await rig.open()
             say("the cluster is ready")
@@ -155,6 +157,11 @@ class _Run:
         violations = check(history)
         head = {"seed": self._order.seed, "seconds": self._order.seconds, "brokers": self._order.brokers}
         line = {**head, **summary(history, violations), "problems": self._problems}
+        if scenario := self._order.scenario:
+            late_ms = max((entry["worst_late_ms"] for entry in line["by_fault"].values()), default=0)
+            line |= {"scenario": scenario.about, "late_ms": late_ms, "late_ms_max": scenario.late_ms_max}
+            if late_ms > scenario.late_ms_max:
+                self._problems.append(f"{late_ms} ms late under faults, allowed are {scenario.late_ms_max} ms")
         return Result(line, violations, self._folder, self._problems)
 
     async def _make_queues(self) -> None:
@@ -187,7 +194,7 @@ class _Run:
         child = await self._rig.children.start("load", "tests.faults.load", config.text())
         await child.line(READY_S_MAX)
         targets = self._targets()
-        faults = order.faults(targets) if order.faults else draw(order.seed, order.seconds, targets)
+        faults = order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets)
         say(f"{order.seconds:.0f} s of load and {len(faults)} faults begin")
         await Injection(self._rig, say).run(faults)
         say("all faults are healed")
@@ -198,15 +205,15 @@ class _Run:
 
     def _targets(self) -> Targets:
         rig = self._rig
-        pollers = [name for name, roles in ROLES.items() if "poller" in roles]
+        pollers = rig.having("poller")
         servers = [server.name for server in rig.stack.servers]
         zookeeper = rig.stack.zookeeper.name
-        links = [(name, server) for name in ROLES for server in servers]
+        links = [(name, server) for name in rig.nodes for server in servers]
         links += [(name, zookeeper) for name in pollers] * 2
-        links += [(api, poller) for api in ROLES if "api" in ROLES[api] for poller in pollers]
-        coordinators = [name for name, roles in ROLES.items() if "coordinator" in roles]
+        links += [(api, poller) for api in rig.having("api") for poller in pollers]
+        coordinators = rig.having("coordinator")
         return Targets(
-            tuple(ROLES),
+            tuple(rig.nodes),
             tuple(pollers),
             tuple(coordinators),
             tuple(servers),
