@@ -10,6 +10,7 @@ RANGE = "tests/unit/test_owned_range.py"
 LATE = "tests/unit/test_lane_late.py"
 RACES = "tests/unit/test_lane_races.py"
 MARKER = "tests/unit/test_marker.py"
+OUTAGES = "tests/unit/test_lane_outages.py"
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,22 @@ GUARDS = [
                 owned.leave(row)
             elif row.due_ms""",
         (SEQUENCES, "tests/unit/test_dispatcher.py"),
+    ),
+    Guard(
+        "given-up-changes",
+        "a cancel whose caller was told that nothing came of it changes nothing afterwards",
+        "poller/dispatcher.py",
+        "            if change.done.done():\n",
+        "            if False:\n",
+        (OUTAGES,),
+    ),
+    Guard(
+        "backlog-in-order",
+        "what waited for Kafka goes by priority and due time, over all ranges",
+        "poller/dispatcher.py",
+        "            await self._promote_backlog()\n",
+        "",
+        (OUTAGES,),
     ),
     Guard(
         "closing-needs-an-empty-bucket",

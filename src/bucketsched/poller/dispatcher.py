@@ -29,6 +29,8 @@ from .waiting import first_of
 log = structlog.get_logger(__name__)
 PROMOTED_MAX = 4_000
 """Rows moved from the heaps to the ready queue in one turn: of many, the first must not wait for the last."""
+BACKLOG_MS = 1_000
+"""Rows that have waited for so long are a backlog: their order counts more than a moment."""
 IDLE_S_MAX = 5.0
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 
@@ -126,6 +128,7 @@ class Dispatcher:
             await self._pause()
             if self._error is not None:
                 raise self._error
+            await self._promote_backlog()
             async with self.turn:
                 batch = self._collect()
                 if batch:
@@ -170,6 +173,20 @@ class Dispatcher:
             self._collect_due(batch, claimed)
         return batch
 
+    async def _promote_backlog(self) -> None:
+        """What waited for long goes in (priority, due) order, which only the ready queue knows: so all that is loaded
+        must be there first. Others get their turns meanwhile.
+        """
+        now_ms = self._clock.earliest_ms()
+        while self._overdue(now_ms - BACKLOG_MS) and not self._marker.full:
+            self._promote(now_ms)
+            await asyncio.sleep(0)
+
+    def _overdue(self, before_ms: int) -> bool:
+        """True if a row in the heaps was due before this."""
+        active = (owned for owned in self._ranges.values() if owned.phase is Phase.ACTIVE)
+        return any((due := owned.heap.next_due_ms) is not None and due < before_ms for owned in active)
+
     def _promote(self, now_ms: int) -> None:
         for row, owned in self._breaker.release(self._clock.monotonic()):
             self._ready.push(row, owned)
@@ -184,7 +201,9 @@ class Dispatcher:
         claimed: set[bytes] = set()
         for _ in range(min(len(self._mutations), self._limits.transaction_tasks_max)):
             change = self._mutations.popleft()
-            if isinstance(change, Closing):
+            if change.done.done():
+                pass  # whoever asked has gone and was told that nothing came of it
+            elif isinstance(change, Closing):
                 self._collect_closing(batch, change)
             else:
                 self._collect_mutation(batch, change, claimed)
@@ -288,7 +307,7 @@ class Dispatcher:
 
     async def _commit(self, batch: Batch) -> None:
         if batch.latest_due_ms > self._clock.earliest_ms():
-            log.error("the clock went back: nothing is dispatched early", due_ms=batch.latest_due_ms)
+            log.error("the clock went back: nothing is dispatched early", due_ms=batch.latest_due_ms, recurring=True)
             self._restore(batch)
             await self._clock.sleep(RETRY_S_MIN)
             return
@@ -314,13 +333,14 @@ class Dispatcher:
             return offset
         except (OwnershipLost, OutcomeUnknown) as doubt:
             self.counters.transactions["in_doubt"] += 1
-            log.warning("transaction in doubt", reason=str(doubt), kind=type(doubt).__name__, tasks=len(batch.sent))
+            kind = type(doubt).__name__
+            log.warning("transaction in doubt", reason=str(doubt), kind=kind, tasks=len(batch.sent), recurring=True)
             return await self._resolve(batch.nonce)
 
     async def _refused(self, batch: Batch, refusal: CommitRefused) -> None:
         """Nothing was committed. What can never be sent is failed, the rest goes again."""
         self.counters.transactions["refused"] += 1
-        log.warning("transaction refused", reason=str(refusal), culprits=len(refusal.culprits))
+        log.warning("transaction refused", reason=str(refusal), culprits=len(refusal.culprits), recurring=True)
         for index, reason in refusal.culprits.items():
             self._failing.append((*batch.sent[index], reason))
         self._restore(batch, set(refusal.culprits))
@@ -384,7 +404,7 @@ class Dispatcher:
             except OwnershipLost as error:
                 raise LaneLost(str(error)) from error
             except Unavailable as error:
-                log.warning("lane waits for the lease service", error=str(error))
+                log.warning("lane waits for the lease service", error=str(error), recurring=True)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
         for one in owned:
@@ -408,7 +428,7 @@ class Dispatcher:
                 await self._validate()
                 return await self._find(nonce)
             except Unavailable as error:
-                log.warning("lane waits for the journal", error=str(error))
+                log.warning("lane waits for the journal", error=str(error), recurring=True)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
 

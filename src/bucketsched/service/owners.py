@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ..core.errors import Unavailable
@@ -33,10 +34,14 @@ class LocalOwners:
             await self._wait(deadline)
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult:
-        """Raises Unavailable where the range does not become ready; nothing is cancelled then."""
+        """Raises Unavailable where the range does not become ready, or its journal takes nothing: nothing is cancelled."""
         deadline = self._clock.monotonic() + WAIT_S_MAX
         while True:
-            result = await self._owner.cancel(namespace_id, task_id)
+            try:
+                async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                    result = await self._owner.cancel(namespace_id, task_id)
+            except TimeoutError as error:
+                raise Unavailable("the journal takes no changes now; nothing was cancelled, try again") from error
             if isinstance(result, CancelResult):
                 return result
             await self._wait(deadline)
