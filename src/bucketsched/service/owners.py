@@ -34,7 +34,7 @@ class LocalOwners:
             await self._wait(deadline)
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult:
-        """Raises Unavailable where the range does not become ready, or its journal takes nothing: nothing is cancelled."""
+        """Raises Unavailable where the range is not ready, or its journal takes nothing: nothing is cancelled then."""
         deadline = self._clock.monotonic() + WAIT_S_MAX
         while True:
             try:
