@@ -336,6 +336,10 @@ class PlanStore(Protocol):
         """Everything that a plan is made from. Raises Unavailable."""
         ...
 
+    async def read_plan(self) -> tuple[Plan, list[Member]]:
+        """Less than `read`: for a plan that names all ranges, the ranges themselves need not be read."""
+        ...
+
     async def write(self, plan: Plan) -> Plan:
         """Replaces the plan if its version is `plan.version` and this process still is elected.
 

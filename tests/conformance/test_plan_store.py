@@ -291,3 +291,13 @@ async def test_no_eviction_by_an_unreachable_service(cluster: ClusterUnderTest, 
     await cluster.restore()
     assert await answer(lambda: store.evict(members[0]))
     await until(membership.session_lost)
+
+
+async def test_the_plan_can_be_read_without_the_ranges(cluster: ClusterUnderTest, store: PlanStore) -> None:
+    await joined(cluster, "a")
+    await store.write(Plan(0, {0: 0}))
+    plan, members, _ = await store.read()
+    assert await store.read_plan() == (plan, members)
+    await cluster.cut()
+    with pytest.raises(Unavailable):
+        await store.read_plan()

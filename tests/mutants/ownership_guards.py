@@ -7,6 +7,7 @@ from .guards import Guard
 LEASES, MEMBERSHIP = "tests/conformance/test_leases.py", "tests/conformance/test_membership.py"
 PLANS, REAL = "tests/conformance/test_plan_store.py", "tests/integration/test_zookeeper_leases.py"
 PLANNING, FOLLOWING = "tests/unit/test_coordinator.py", "tests/unit/test_coordinator_follower.py"
+PEERS = "tests/unit/test_tcp_peers.py"
 ZK = "adapters/zookeeper"
 
 OWNERSHIP_GUARDS = [
@@ -15,16 +16,16 @@ OWNERSHIP_GUARDS = [
         "a-change-proves-the-slot",
         "who has lost its lane owns nothing, whatever its leases say",
         f"{ZK}/leases.py",
-        "self._session.multi(slot, check(self._tree.holder(self._slot.lane)), *ops)",
-        "self._session.multi(check(self._tree.top), check(self._tree.top), *ops)",
+        "return slot, check(self._tree.holder(self._slot.lane))",
+        "return check(self._tree.top), check(self._tree.top)",
         (REAL,),
     ),
     Guard(
         "a-slot-has-a-version",
         "another holder of the slot must not pass for this one",
         f"{ZK}/leases.py",
-        "self._session.multi(slot, check(self._tree.holder(self._slot.lane)), *ops)",
-        "self._session.multi(check(self._tree.top), check(self._tree.holder(self._slot.lane)), *ops)",
+        "return slot, check(self._tree.holder(self._slot.lane))",
+        "return check(self._tree.top), check(self._tree.holder(self._slot.lane))",
         (REAL,),
     ),
     Guard(
@@ -99,6 +100,71 @@ OWNERSHIP_GUARDS = [
         "self.members.get(record.session)",
         "next((m for m in self.members.values() if m.lane == record.lane), None)",
         (MEMBERSHIP,),
+    ),
+    Guard(
+        "what-was-seen-is-no-proof",
+        "a lease that was seen to stand may be gone: the server decides",
+        f"{ZK}/leases.py",
+        "if guess is not None and not self._stands(guess, lease):",
+        "if False:",
+        (LEASES,),
+    ),
+    # ---------------------------------------------------------------- the dead
+    Guard(
+        "an-eviction-is-of-one-joining",
+        "a process that joined anew holds its place by another session",
+        f"{ZK}/eviction.py",
+        "if await self._owner(path) == self._member.incarnation else []",
+        "if await self._owner(path) else []",
+        (PLANS,),
+    ),
+    Guard(
+        "only-the-dead-ones-leases-are-dropped",
+        "another has taken the range meanwhile",
+        f"{ZK}/eviction.py",
+        " or node.record.session != self._member.incarnation",
+        "",
+        (PLANS,),
+    ),
+    Guard(
+        "only-the-next-evicts-a-coordinator",
+        "whoever sees a port refuse could make itself the coordinator",
+        f"{ZK}/eviction.py",
+        "return candidate.path if ahead == self._member.member_id else None",
+        "return candidate.path",
+        (PLANS,),
+    ),
+    Guard(
+        "what-was-not-known-is-dropped-too",
+        "a lease that no watch had told of would keep everybody out until the session's end",
+        f"{ZK}/eviction.py",
+        "            look = self._read\n",
+        "            pass\n",
+        (PLANS,),
+    ),
+    Guard(
+        "a-refusal-must-follow-a-connection",
+        "a port that was never open says nothing of a process",
+        "adapters/tcp_peers.py",
+        "if found is not None and refusals >= REFUSALS:",
+        "if refusals >= REFUSALS:",
+        (PEERS,),
+    ),
+    Guard(
+        "one-refusal-is-none",
+        "a full queue of connections refuses, too",
+        "adapters/tcp_peers.py",
+        "if found is not None and refusals >= REFUSALS:",
+        "if found is not None:",
+        (PEERS,),
+    ),
+    Guard(
+        "refusals-in-a-row",
+        "between two of them the port may have answered, or the host been away",
+        "adapters/tcp_peers.py",
+        "                refusals = 0\n            await",
+        "                pass\n            await",
+        (PEERS,),
     ),
     # ---------------------------------------------------------------- the plan
     Guard(

@@ -228,7 +228,9 @@ class Node:
             await self._membership.join(member, wants_lane=False)
             self._spawn(self._stay_member(member))
         if "coordinator" in self._roles:
-            self._plan_store = ZooKeeperPlanStore(self._settings.zookeeper, self._constants, self._name)
+            self._plan_store = ZooKeeperPlanStore(
+                self._settings.zookeeper, self._constants, self._name, self._membership.last_seen
+            )
             watch = DeathWatch(self._membership, self._plan_store, TcpPeers(), self._clock, self._name)
             self._spawn(watch.run())
             self._spawn(Coordinator(self._plan_store, self._clock, membership=self._membership).run())

@@ -20,6 +20,9 @@ log = structlog.get_logger(__name__)
 EVICT_RETRY_S_MIN, EVICT_RETRY_S_MAX = 0.02, 0.5
 """Until the dead member is gone: another may have to become the coordinator first."""
 
+Key = tuple[str, int]
+"""A member and its incarnation."""
+
 
 class DeathWatch:
     """Of one process, whose own member is `member_id`. `store` is its candidacy."""
@@ -30,7 +33,8 @@ class DeathWatch:
         self._peers = peers
         self._clock = clock
         self._member_id = member_id
-        self._watched: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._watched: dict[Key, asyncio.Task[None]] = {}
+        self._burials: dict[Key, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -40,26 +44,36 @@ class DeathWatch:
                 self._attend()
                 seen = await self._membership.changed(seen)
         finally:
-            for task in self._watched.values():
+            tasks = [*self._watched.values(), *self._burials.values()]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._watched.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _attend(self) -> None:
         """Watches who is a member now, each joining for itself, and nobody else."""
-        members = {(m.member_id, m.incarnation): m for m in self._membership.members() if self._concerns(m)}
+        members = self._others()
         for key in self._watched.keys() - members.keys():
             self._watched.pop(key).cancel()
-        for key in members.keys() - self._watched.keys():
-            self._watched[key] = asyncio.get_running_loop().create_task(self._watch(members[key]))
+        for key in members.keys() - self._watched.keys() - self._burials.keys():
+            self._watched[key] = asyncio.get_running_loop().create_task(self._watch(key, members[key]))
 
-    def _concerns(self, member: Member) -> bool:
-        return bool(member.internal_address) and member.member_id != self._member_id
+    def _others(self) -> dict[Key, Member]:
+        members = [m for m in self._membership.members() if m.internal_address and m.member_id != self._member_id]
+        return {(m.member_id, m.incarnation): m for m in members}
 
-    async def _watch(self, member: Member) -> None:
+    async def _watch(self, key: Key, member: Member) -> None:
         await self._peers.died(member.internal_address)
+        self._burials[key] = self._watched.pop(key)
+        try:
+            await self._bury(key, member)
+        finally:
+            del self._burials[key]
+
+    async def _bury(self, key: Key, member: Member) -> None:
+        """Until it is no member any more, whoever evicted it."""
         log.warning("a process is dead", member=member.member_id, lane=member.lane, address=member.internal_address)
         pause = EVICT_RETRY_S_MIN
-        while True:  # until the member is gone: then this is cancelled
+        while key in self._others():
             try:
                 if await self._store.evict(member):
                     log.info("a dead process was evicted", member=member.member_id, lane=member.lane)

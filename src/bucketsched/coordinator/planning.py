@@ -47,6 +47,7 @@ class Coordinator:
         self._membership = membership
         self._joined: dict[tuple[int, str], float] = {}
         self._seen = 0
+        self._ranges = 0
 
     async def run(self) -> None:
         """Works until cancelled; then resigns, so that another one follows at once."""
@@ -74,10 +75,14 @@ class Coordinator:
 
         Raises OwnershipLost, Unavailable.
         """
-        plan, members, ranges = await self._store.read()
+        plan, members = await self._store.read_plan()
+        ranges: list[RangeStatus] = []
+        if not self._ranges or len(plan.assignment) < self._ranges:
+            plan, members, ranges = await self._store.read()
+            self._ranges = len(ranges)
         weights, unsettled_s = self._settled(members, plan)
         current = {**_held(ranges, weights), **plan.assignment}
-        wanted = assign(len(ranges), weights, current)
+        wanted = assign(self._ranges, weights, current)
         if wanted and wanted != plan.assignment:
             failpoints.reach("plan.computed")
             written = await self._store.write(Plan(plan.version, wanted))

@@ -296,6 +296,11 @@ class MemoryPlanStore:
         plan, members = self._world.plan, [member for _, member in self._world.joined.values()]
         return Plan(plan.version, dict(plan.assignment)), members, self._world.statuses()
 
+    async def read_plan(self) -> tuple[Plan, list[Member]]:
+        """See ports.PlanStore."""
+        plan, members, _ = await self.read()
+        return plan, members
+
     async def write(self, plan: Plan) -> Plan:
         """See ports.PlanStore."""
         world = self._world

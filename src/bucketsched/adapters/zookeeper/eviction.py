@@ -8,7 +8,7 @@ that joined anew meanwhile holds its slot and leases with another session, and k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -18,9 +18,12 @@ from ...core.errors import Unavailable
 from ...ports import Member
 from .records import NO_SESSION
 from .session import InDoubt, Op, Refused, ZooKeeperSession, check, delete
-from .tree import Tree, each, missing, read_range
+from .tree import RangeNode, Tree, each, missing, read_range
 
 ROUNDS_MAX = 10
+
+Look = Callable[[int], Awaitable[RangeNode | None]]
+"""How a range is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,75 +57,95 @@ def number(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-async def evict(session: ZooKeeperSession, tree: Tree, ranges: int, own: str, member: Member) -> bool:
-    """See ports.PlanStore.evict. `own`: the name that this process's candidacy begins with. Raises Unavailable."""
-    for _ in range(ROUNDS_MAX):
-        candidates = await read_candidates(session, tree)
-        entitled = _entitlement(tree, candidates, own, member)
-        if entitled is None:
-            return False
-        candidacies = [delete(c.path) for c in candidates if member.member_id and c.member_id == member.member_id]
-        held = [*candidacies, *await _held(session, tree, ranges, member)]
-        if not held:
-            return False
-        try:
-            await session.multi(check(entitled), *held)
-            return True
-        except Refused:
-            await session.sync(tree.plan)
-        except InDoubt:
-            await session.reconnected()
-    raise Unavailable(f"what {member.member_id} holds changes all the time")
+class Eviction:
+    """See ports.PlanStore.evict. `own`: the name that this process's candidacy begins with.
 
-
-def _entitlement(tree: Tree, candidates: Sequence[Candidate], own: str, member: Member) -> str | None:
-    """The own candidacy, if it is the first or the next behind the dead one."""
-    for place, candidate in enumerate(candidates):
-        if own and candidate.path.startswith(f"{tree.election}/{own}"):
-            return candidate.path if place == 0 or candidates[place - 1].member_id == member.member_id else None
-    return None
-
-
-async def _held(session: ZooKeeperSession, tree: Tree, ranges: int, member: Member) -> list[Op]:
-    """The operations that remove what the member's session holds.
-
-    Nothing without a lane: it is the slot's version that proves that nobody has joined anew under this name.
+    `last_seen` saves reading every range before the dead one's leases are dropped; whatever it did not know of is
+    dropped right after.
     """
-    if member.incarnation == NO_SESSION or member.lane < 0:
-        return []
-    place, slot, leases = await asyncio.gather(
-        _place(session, tree, member),
-        _slot(session, tree, member),
-        each(lambda range_id: _lease(session, tree, range_id, member), range(ranges)),
-    )
-    return [*place, *slot, *(op for ops in leases for op in ops)]
 
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        tree: Tree,
+        ranges: int,
+        own: str,
+        member: Member,
+        last_seen: Callable[[int], RangeNode | None],
+    ) -> None:
+        self._session, self._tree, self._ranges = session, tree, ranges
+        self._own, self._member, self._last_seen = own, member, last_seen
 
-async def _place(session: ZooKeeperSession, tree: Tree, member: Member) -> list[Op]:
-    path = tree.member(quote(member.member_id, safe=""))
-    return [delete(path)] if await _owner(session, path) == member.incarnation else []
+    async def carry_out(self) -> bool:
+        """True: something was removed. Raises Unavailable, OwnershipLost."""
+        removed, look = False, self._seen
+        for _ in range(ROUNDS_MAX):
+            candidates = await read_candidates(self._session, self._tree)
+            entitled = self._entitlement(candidates)
+            held = await self._held(candidates, look) if entitled else []
+            if entitled is None or (not held and look == self._read):
+                return removed
+            look = self._read
+            try:
+                if held:
+                    await self._session.multi(check(entitled), *held)
+                    removed = True
+            except Refused:
+                await self._session.sync(self._tree.plan)
+            except InDoubt:
+                await self._session.reconnected()
+        raise Unavailable(f"what {self._member.member_id} holds changes all the time")
 
+    def _entitlement(self, candidates: Sequence[Candidate]) -> str | None:
+        """The own candidacy, if it is the first or the next behind the dead one."""
+        for place, candidate in enumerate(candidates):
+            if self._own and candidate.path.startswith(f"{self._tree.election}/{self._own}"):
+                ahead = candidates[place - 1].member_id if place else self._member.member_id
+                return candidate.path if ahead == self._member.member_id else None
+        return None
 
-async def _slot(session: ZooKeeperSession, tree: Tree, member: Member) -> list[Op]:
-    try:
-        _, stat = await session.read(tree.slot(member.lane))
-    except NoNodeError:
-        raise missing(tree) from None
-    if await _owner(session, tree.holder(member.lane)) != member.incarnation:
-        return []
-    return [check(tree.slot(member.lane), stat.version), delete(tree.holder(member.lane))]
+    async def _held(self, candidates: Sequence[Candidate], look: Look) -> list[Op]:
+        """The operations that remove what the member holds.
 
+        Without a lane only its candidacies: it is the slot's version that proves that nobody has joined anew under its
+        name.
+        """
+        name = self._member.member_id
+        ops = [delete(candidate.path) for candidate in candidates if name and candidate.member_id == name]
+        if self._member.incarnation == NO_SESSION or self._member.lane < 0:
+            return ops
+        place, slot, leases = await asyncio.gather(self._place(), self._slot(), each(look, range(self._ranges)))
+        found = [*place, *slot[1:], *(op for r, node in enumerate(leases) for op in self._lease(r, node))]
+        return [*ops, slot[0], *found] if found else ops
 
-async def _lease(session: ZooKeeperSession, tree: Tree, range_id: int, member: Member) -> list[Op]:
-    node = await read_range(session, tree, range_id)
-    if not node.leased or node.record.session != member.incarnation:
-        return []
-    return [check(tree.range(range_id), node.version), delete(tree.lease(range_id))]
+    async def _place(self) -> list[Op]:
+        path = self._tree.member(quote(self._member.member_id, safe=""))
+        return [delete(path)] if await self._owner(path) == self._member.incarnation else []
 
+    async def _slot(self) -> list[Op]:
+        """The proof that nobody has taken it since, and the end of the member's holding it, if it does."""
+        lane = self._member.lane
+        try:
+            _, stat = await self._session.read(self._tree.slot(lane))
+        except NoNodeError:
+            raise missing(self._tree) from None
+        holds = await self._owner(self._tree.holder(lane)) == self._member.incarnation
+        return [check(self._tree.slot(lane), stat.version), *([delete(self._tree.holder(lane))] if holds else [])]
 
-async def _owner(session: ZooKeeperSession, path: str) -> int:
-    try:
-        _, stat = await session.read(path)
-    except NoNodeError:
-        return NO_SESSION
-    return int(stat.ephemeralOwner)
+    def _lease(self, range_id: int, node: RangeNode | None) -> list[Op]:
+        if node is None or not node.leased or node.record.session != self._member.incarnation:
+            return []
+        return [check(self._tree.range(range_id), node.version), delete(self._tree.lease(range_id))]
+
+    async def _owner(self, path: str) -> int:
+        try:
+            _, stat = await self._session.read(path)
+        except NoNodeError:
+            return NO_SESSION
+        return int(stat.ephemeralOwner)
+
+    async def _seen(self, range_id: int) -> RangeNode | None:
+        return self._last_seen(range_id)
+
+    async def _read(self, range_id: int) -> RangeNode | None:
+        return await read_range(self._session, self._tree, range_id)

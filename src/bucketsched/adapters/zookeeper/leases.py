@@ -11,12 +11,17 @@ from kazoo.exceptions import NoNodeError
 
 from ...core.errors import OwnershipLost, Unavailable
 from ...ports import Lease, LeaseHeld
+from .grouped import GroupedMultis
 from .records import NO_SESSION, RangeRecord
-from .session import InDoubt, Op, Refused, ZooKeeperSession, check, create, delete, put
+from .session import CALL_S_MAX, InDoubt, Op, Refused, ZooKeeperSession, check, create, delete, put
 from .tree import RangeNode, Tree, each, read_range
 
 OPERATION_S_MAX = 6.0
 """How long one call of the port may take."""
+DOUBT_S_MAX = CALL_S_MAX
+"""How long a lost connection is waited for, to learn what became of a request."""
+GUESS_DOUBT_S_MAX = 0.5
+"""The same for the first try, which nothing has shown to reach a server at all."""
 ROUNDS_MAX = 20
 """How often one call is tried again because somebody else changed the node meanwhile."""
 VALIDATE_RANGES_MAX = 64
@@ -36,13 +41,27 @@ class Slot:
 
 
 class ZooKeeperLeases:
-    """ports.Leases of the lane that one session holds."""
+    """ports.Leases of the lane that one session holds.
 
-    def __init__(self, session: ZooKeeperSession, tree: Tree, slot: Slot, member_id: str) -> None:
+    `last_seen`: how a range was seen last, None: not at all. A change is tried first as if nothing had happened since,
+    together with all others of the same moment; only where the server refuses that, the range is read.
+    """
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        tree: Tree,
+        slot: Slot,
+        member_id: str,
+        last_seen: Callable[[int], RangeNode | None] = lambda range_id: None,
+    ) -> None:
         self._session = session
         self._tree = tree
         self._slot = slot
         self._member_id = member_id
+        self._last_seen = last_seen
+        self._written: dict[int, RangeNode] = {}
+        self._multis = GroupedMultis(session, self._proof_of_slot)
         self._granted: dict[int, int] = {}
         self._errands: set[asyncio.Task[None]] = set()
 
@@ -71,6 +90,11 @@ class ZooKeeperLeases:
     async def _acquire(self, range_id: int) -> Lease:
         wanted: RangeRecord | None = None
         try:
+            guess = self._guess(range_id)
+            if guess is not None and not guess.leased:
+                wanted = guess.record.taken_by(self._slot.lane, self._session.session_id)
+                if await self._take(range_id, guess, wanted, GUESS_DOUBT_S_MAX):
+                    return self._grant(range_id, wanted)
             for _ in range(ROUNDS_MAX):
                 node = await read_range(self._session, self._tree, range_id)
                 owner, member_id = await self._holder(range_id) if node.leased else (NO_SESSION, "")
@@ -87,20 +111,31 @@ class ZooKeeperLeases:
             raise
         raise Unavailable(f"range {range_id} changes all the time")
 
-    async def _take(self, range_id: int, node: RangeNode, wanted: RangeRecord) -> bool:
+    async def _take(
+        self, range_id: int, node: RangeNode, wanted: RangeRecord, doubt_s_max: float = DOUBT_S_MAX
+    ) -> bool:
         """False: look again; the tree changed meanwhile, or the answer was lost."""
         lease = self._tree.lease(range_id)
         old = [delete(lease)] if node.leased else []
         new = create(lease, self._member_id.encode(), ephemeral=True)
         try:
             await self._change(put(self._tree.range(range_id), wanted.encode(), node.version), *old, new)
+            self._wrote(range_id, RangeNode(wanted, node.version + 1, True))
         except Refused:
             await self._session.sync(self._tree.range(range_id))
             return False
         except InDoubt:
-            await self._session.reconnected()
+            await self._session.reconnected(doubt_s_max)
             return False
         return True
+
+    def _guess(self, range_id: int) -> RangeNode | None:
+        """The younger of what was seen and what was written here."""
+        nodes = [node for node in (self._last_seen(range_id), self._written.get(range_id)) if node is not None]
+        return max(nodes, key=lambda node: node.version, default=None)
+
+    def _wrote(self, range_id: int, node: RangeNode) -> None:
+        self._written[range_id] = node
 
     async def _holder(self, range_id: int) -> tuple[int, str]:
         """Session and member id of the lease node."""
@@ -142,8 +177,11 @@ class ZooKeeperLeases:
 
     async def _amend(self, lease: Lease, amended: Callable[[RangeRecord], RangeRecord], *also: Op) -> None:
         written: RangeRecord | None = None
+        guess, doubt_s_max = self._guess(lease.range_id), GUESS_DOUBT_S_MAX
+        if guess is not None and not self._stands(guess, lease):
+            guess = None  # it may be out of date
         for _ in range(ROUNDS_MAX):
-            node = await read_range(self._session, self._tree, lease.range_id)
+            node, guess = guess or await read_range(self._session, self._tree, lease.range_id), None
             if written is not None and node.record == written and written.released:
                 return
             if not self._stands(node, lease):
@@ -152,12 +190,14 @@ class ZooKeeperLeases:
             try:
                 standing = check(self._tree.lease(lease.range_id))
                 await self._change(put(self._tree.range(lease.range_id), new.encode(), node.version), standing, *also)
+                self._wrote(lease.range_id, RangeNode(new, node.version + 1, not also))
                 return
             except Refused:
                 await self._session.sync(self._tree.range(lease.range_id))
             except InDoubt:
                 written = new
-                await self._session.reconnected()
+                await self._session.reconnected(doubt_s_max)
+            doubt_s_max = DOUBT_S_MAX
         raise Unavailable(f"range {lease.range_id} changes all the time")
 
     async def _prove(self, leases: Sequence[Lease]) -> set[int]:
@@ -184,14 +224,17 @@ class ZooKeeperLeases:
 
     async def _change(self, *ops: Op) -> None:
         """A multi that goes through only while the slot is this session's. Raises OwnershipLost where it is not."""
-        slot = check(self._tree.slot(self._slot.lane), self._slot.version)
         try:
-            await self._session.multi(slot, check(self._tree.holder(self._slot.lane)), *ops)
+            await self._multis.submit(*ops)
         except Refused as refused:
             if refused.index > 1:
                 raise
             self._session.end()
             raise OwnershipLost(f"slot {self._slot.lane} is gone") from refused
+
+    def _proof_of_slot(self) -> tuple[Op, Op]:
+        slot = check(self._tree.slot(self._slot.lane), self._slot.version)
+        return slot, check(self._tree.holder(self._slot.lane))
 
     async def _bounded(self, operation: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:

@@ -15,7 +15,7 @@ from ...ports import Member, Plan
 from .leases import Slot, ZooKeeperLeases
 from .records import encode_member
 from .session import InDoubt, Refused, ZooKeeperSession, create, put
-from .tree import Tree, each, missing
+from .tree import RangeNode, Tree, each, missing
 from .view import ClusterView
 
 JOIN_RETRY_S = 0.1
@@ -57,7 +57,7 @@ class ZooKeeperMembership:
         self._session, self._view = session, view
         self._following = asyncio.get_running_loop().create_task(view.follow())
         if slot is not None:
-            self._leases = ZooKeeperLeases(session, self._tree, slot, member.member_id)
+            self._leases = ZooKeeperLeases(session, self._tree, slot, member.member_id, view.last_seen)
         self._change()
         return joined
 
@@ -78,6 +78,10 @@ class ZooKeeperMembership:
     def owner_of(self, range_id: int) -> Member | None:
         """See ports.Membership."""
         return self._view.owner_of(range_id) if self._view else None
+
+    def last_seen(self, range_id: int) -> RangeNode | None:
+        """A range as it was read last, None: never."""
+        return self._view.last_seen(range_id) if self._view else None
 
     async def changed(self, seen: int | None = None) -> int:
         """See ports.Membership."""

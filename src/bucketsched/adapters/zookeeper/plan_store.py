@@ -8,6 +8,7 @@ version: a coordinator that stalled through its session's end, or through somebo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from uuid import uuid4
 
 from kazoo.exceptions import NoNodeError
@@ -16,10 +17,10 @@ from ...config import ZooKeeperSettings
 from ...core.cluster import ClusterConstants
 from ...core.errors import OwnershipLost, Unavailable
 from ...ports import Member, Plan, RangeStatus
-from .eviction import evict, number
+from .eviction import Eviction, number
 from .records import encode_plan
 from .session import InDoubt, Refused, ZooKeeperSession, check, put
-from .tree import Tree, each, missing, read_range
+from .tree import RangeNode, Tree, each, missing, read_range
 from .view import read_members, read_plan
 
 WRITE_ROUNDS_MAX = 5
@@ -29,14 +30,22 @@ ELECTION_LOOK_S = 5.0
 class ZooKeeperPlanStore:
     """ports.PlanStore of one candidate. It has a session of its own, a new one after each loss.
 
-    `member_id`: the member whose process this is, so that its candidacy can be told to be a dead one's.
+    `member_id`: the member whose process this is, so that its candidacy can be told to be a dead one's. `last_seen`:
+    what its membership knows of a range, None: nothing.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, constants: ClusterConstants, member_id: str = "") -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        constants: ClusterConstants,
+        member_id: str = "",
+        last_seen: Callable[[int], RangeNode | None] = lambda range_id: None,
+    ) -> None:
         self._settings = settings
         self._constants = constants
         self._tree = Tree.of(settings, constants)
         self._member_id = member_id
+        self._last_seen = last_seen
         self._session: ZooKeeperSession | None = None
         self._nonce = ""
         self._node = ""
@@ -57,14 +66,21 @@ class ZooKeeperPlanStore:
         """See ports.PlanStore."""
         try:
             session = await self._live()
-            await session.sync(self._tree.plan)
-            plan = await read_plan(session, self._tree)
-            members = await read_members(session, self._tree)
+            plan, members = await self.read_plan()
             nodes = await each(lambda r: read_range(session, self._tree, r), range(self._constants.ranges))
         except OwnershipLost as error:
             raise Unavailable(f"the session was lost: {error}") from error
-        ordered = sorted(members.values(), key=lambda m: m.member_id)
-        return plan, ordered, [node.status(r) for r, node in enumerate(nodes)]
+        return plan, members, [node.status(r) for r, node in enumerate(nodes)]
+
+    async def read_plan(self) -> tuple[Plan, list[Member]]:
+        """See ports.PlanStore."""
+        try:
+            session = await self._live()
+            await session.sync(self._tree.plan)
+            plan, members = await asyncio.gather(read_plan(session, self._tree), read_members(session, self._tree))
+        except OwnershipLost as error:
+            raise Unavailable(f"the session was lost: {error}") from error
+        return plan, sorted(members.values(), key=lambda m: m.member_id)
 
     async def write(self, plan: Plan) -> Plan:
         """See ports.PlanStore."""
@@ -88,7 +104,8 @@ class ZooKeeperPlanStore:
         """See ports.PlanStore."""
         try:
             session = await self._live()
-            return await evict(session, self._tree, self._constants.ranges, self._nonce, member)
+            eviction = Eviction(session, self._tree, self._constants.ranges, self._nonce, member, self._last_seen)
+            return await eviction.carry_out()
         except OwnershipLost as error:
             raise Unavailable(f"the session was lost: {error}") from error
 

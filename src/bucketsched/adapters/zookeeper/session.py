@@ -151,9 +151,9 @@ class ZooKeeperSession:
         self._over = True
         self._state_moved()
 
-    async def reconnected(self) -> None:
+    async def reconnected(self, seconds: float = CALL_S_MAX) -> None:
         """Returns when a server answers again. Raises Unavailable, OwnershipLost."""
-        await self._until_connected(CALL_S_MAX)
+        await self._until_connected(seconds)
 
     async def _until_connected(self, seconds: float) -> None:
         try:
@@ -258,6 +258,13 @@ class ZooKeeperSession:
             lambda client: client.create_async(path, data, acl=acl, ephemeral=ephemeral, sequence=sequence)
         )
         return path
+
+    async def touch(self, path: str) -> Any:
+        """Writes a node, whatever its version; its stat, with the time that the leader gave the write.
+
+        Raises NoNodeError.
+        """
+        return await self._call(lambda client: client.set_async(path, b""))
 
     async def multi(self, *ops: Op) -> None:
         """All of the operations or none. Raises Refused, InDoubt."""

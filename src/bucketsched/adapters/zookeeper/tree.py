@@ -53,6 +53,11 @@ class Tree:
         return f"{self.slot(lane)}/holder"
 
     @property
+    def clocks(self) -> str:
+        """Parent of the nodes that members write to learn the ensemble's time. Made by whoever needs it first."""
+        return f"{self.top}/clocks"
+
+    @property
     def election(self) -> str:
         """Parent of the candidates."""
         return f"{self.top}/election"

@@ -19,7 +19,7 @@ from ...core.errors import OwnershipLost, Unavailable
 from ...ports import Member, Plan
 from .records import NO_SESSION, RangeRecord, Unreadable, decode_member, decode_plan, decode_range
 from .session import ZooKeeperSession
-from .tree import Tree, each, missing
+from .tree import RangeNode, Tree, each, missing
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +77,7 @@ class ClusterView:
         self.members: dict[int, Member] = {}
         self.plan = Plan(0)
         self.ranges: dict[int, RangeRecord] = {}
+        self._versions: dict[int, int] = {}
         self._session = session
         self._tree = tree
         self._lane = lane
@@ -90,6 +91,13 @@ class ClusterView:
         """Who holds the range, as far as is known."""
         record = self.ranges.get(range_id)
         return None if record is None or record.session == NO_SESSION else self.members.get(record.session)
+
+    def last_seen(self, range_id: int) -> RangeNode | None:
+        """The range as it was when it was read last, and whether its lease seems to stand; a guess to begin with."""
+        record = self.ranges.get(range_id)
+        if record is None:
+            return None
+        return RangeNode(record, self._versions[range_id], record.session in self.members)
 
     async def fill(self) -> None:
         """Reads everything. Raises Unavailable, OwnershipLost."""
@@ -155,9 +163,9 @@ class ClusterView:
 
     async def _read_range(self, key: Key) -> bool:
         try:
-            data, _ = await self._session.read(self._tree.range(key[1]), self._watches[key])
+            data, stat = await self._session.read(self._tree.range(key[1]), self._watches[key])
         except NoNodeError:
             raise missing(self._tree) from None
         old, new = self.ranges.get(key[1]), decode_range(data)
-        self.ranges[key[1]] = new
+        self.ranges[key[1]], self._versions[key[1]] = new, stat.version
         return old != new
