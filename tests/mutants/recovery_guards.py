@@ -6,6 +6,7 @@ from .guards import Guard
 
 JOURNALS, TRIMMING = "tests/conformance/test_journal.py", "tests/unit/test_trimmer.py"
 LOSSES = "tests/unit/test_loss.py"
+CHECKS, FSCK = "tests/unit/test_fsck.py", "recovery/fsck.py"
 TRIMMER, LOSS = "coordinator/trimmer.py", "recovery/loss.py"
 
 RECOVERY_GUARDS = [
@@ -89,5 +90,69 @@ RECOVERY_GUARDS = [
         "order == self._orders.get(owned.range_id, 0) or ",
         "",
         (LOSSES,),
+    ),
+    Guard(
+        "open-buckets-are-not-compared",
+        "what is in them may yet be dispatched",
+        FSCK,
+        "closed and report.from_ms",
+        "report.from_ms",
+        (CHECKS,),
+    ),
+    Guard(
+        "only-closed-ranges-of-a-bucket-are-compared",
+        "ranges close their buckets one by one",
+        FSCK,
+        " if bucket < first]",
+        "]",
+        (CHECKS,),
+    ),
+    Guard(
+        "differences-are-looked-at-twice",
+        "rows are settled between the reading of the journal and of the store",
+        FSCK,
+        "if await self._stands(difference, later)]",
+        "]",
+        (CHECKS,),
+    ),
+    Guard(
+        "what-was-journaled-meanwhile-counts",
+        "a dispatch behind the first reading of the journal",
+        FSCK,
+        "return difference.ref not in later\n",
+        "return True\n",
+        (CHECKS,),
+    ),
+    Guard(
+        "young-rows-are-nobodys-loss",
+        "their creators may still be asking their owners",
+        FSCK,
+        "not (young or difference.ref in later)",
+        "difference.ref not in later",
+        (CHECKS,),
+    ),
+    Guard(
+        "a-trimmed-journal-limits-the-window",
+        "another lane may have had the record",
+        FSCK,
+        "trimmed_ms = max(",
+        "trimmed_ms = min(",
+        (CHECKS,),
+    ),
+    Guard(
+        "old-facts-need-no-record",
+        "their records were trimmed",
+        "recovery/differences.py",
+        "if all(at_ms >= kept_from_ms for at_ms in has.values()):",
+        "if True:",
+        (CHECKS,),
+    ),
+    Guard(
+        "repair-reads-the-row-again",
+        "it may be settled by now",
+        "recovery/repair.py",
+        "if stored is None or stored.facts.settled:",
+        "if stored is None:",
+        (CHECKS,),
     ),
 ]

@@ -3,7 +3,7 @@
     embedded   everything in one process on SQLite           `bucketsched dev`
     node       any of the roles of a cluster                 `bucketsched node`
     migration  what a cluster needs before its first start   `bucketsched admin migrate`
-    recovery   what was lost, and what to do about it        `bucketsched admin range accept-loss`
+    recovery   what was lost, and what to do about it        `bucketsched admin range accept-loss`, `admin fsck`
 
 Each mode is imported when it is asked for: embedded mode never loads a vendor's library.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..config import Settings
     from ..recovery.loss import Finding
     from .migration import Migrated
+    from .recovery import Checked
 
 
 def run_dev(
@@ -64,3 +65,22 @@ def review_losses(
     from . import recovery
 
     return asyncio.run(recovery.review_losses(settings, range_ids, since_ms, accept, say))
+
+
+def fsck(
+    settings: Settings,
+    from_ms: int,
+    to_ms: int | None,
+    range_ids: Sequence[int] | None,
+    repair: bool,
+    say: Callable[[str], None],
+) -> Checked:
+    """Compares rows with the journal; with `repair` does about differences what can be done.
+
+    Raises RequestError, ConfigError, Unavailable.
+    """
+    import asyncio
+
+    from . import recovery
+
+    return asyncio.run(recovery.check(settings, from_ms, to_ms, range_ids, repair, say))

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from ..adapters.cassandra.catalog import CassandraCatalog
 from ..adapters.cassandra.checkpoints import CassandraCheckpointStore
 from ..adapters.cassandra.session import CassandraSession
 from ..adapters.cassandra.store import CassandraTaskStore
 from ..adapters.kafka.journal import KafkaJournal
+from ..adapters.owners_grpc import GrpcOwners
 from ..adapters.system_clock import SystemClock
+from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..config import Settings
 from ..core.cluster import ClusterConstants
 from ..core.errors import ConfigError, InvalidArgument
-from ..ports import CheckpointStore, Clock, Journal, TaskStore
+from ..ports import Catalog, CheckpointStore, Clock, Journal, Member, TaskStore
+from ..recovery.differences import REPAIRED
+from ..recovery.fsck import Fsck, Report, Window
 from ..recovery.loss import Finding, LossReview
+from ..recovery.repair import Repair
 
 Say = Callable[[str], None]
 
@@ -26,6 +34,7 @@ class Reach:
     """What there is of a cluster. The journal is for reading."""
 
     constants: ClusterConstants
+    catalog: Catalog
     clock: Clock
     store: TaskStore
     checkpoints: CheckpointStore
@@ -37,7 +46,8 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
     """Connects to store and journal. Raises ConfigError, Unavailable."""
     session = await CassandraSession.connect(settings.cassandra)
     try:
-        constants = await (await CassandraCatalog.open(session)).constants()
+        catalog = await CassandraCatalog.open(session)
+        constants = await catalog.constants()
         if constants is None:
             raise ConfigError(f"keyspace {settings.cassandra.keyspace} is empty: run `bucketsched admin migrate` first")
         clock = SystemClock(settings.node.clock_error_ms)
@@ -45,7 +55,7 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
         checkpoints = await CassandraCheckpointStore.open(session)
         journal = KafkaJournal(settings.kafka, constants, 0)
         try:
-            yield Reach(constants, clock, store, checkpoints, journal)
+            yield Reach(constants, catalog, clock, store, checkpoints, journal)
         finally:
             await journal.close()
     finally:
@@ -69,6 +79,57 @@ async def review_losses(
                 await review.accept(findings[-1])
                 say(f"range {range_id}: its owner goes on within seconds")
         return findings
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came out. `done` says what was done about each difference; without repair they are all empty."""
+
+    report: Report
+    done: list[str]
+    namespaces: dict[bytes, str]
+    """Names by id."""
+
+
+async def check(
+    settings: Settings, from_ms: int, to_ms: int | None, range_ids: Sequence[int] | None, repair: bool, say: Say
+) -> Checked:
+    """See recovery.fsck. None: up to now; all ranges. Raises RequestError, ConfigError, Unavailable."""
+    async with reached(settings) as cluster:
+        ranges = range(cluster.constants.ranges) if range_ids is None else sorted(set(range_ids))
+        check_ranges(cluster.constants, ranges)
+        window = Window(from_ms, cluster.clock.now_ms() if to_ms is None else to_ms, ranges)
+        with TemporaryDirectory(prefix="bucketsched-fsck-") as folder:
+            fsck = Fsck(
+                cluster.journal,
+                cluster.store,
+                cluster.checkpoints,
+                cluster.constants,
+                cluster.clock,
+                Path(folder),
+                say,
+            )
+            report = await fsck.run(window)
+        done = [""] * len(report.differences)
+        if repair and any(difference.kind in REPAIRED for difference in report.differences):
+            async with _owners(settings, cluster) as owners:
+                done = await Repair(cluster.store, owners, cluster.clock).run(report.differences)
+        namespaces = {found.namespace_id: found.name for found in await cluster.catalog.list_namespaces()}
+        return Checked(report, done, namespaces)
+
+
+@asynccontextmanager
+async def _owners(settings: Settings, cluster: Reach) -> AsyncIterator[GrpcOwners]:
+    """The owners of all ranges, as a member without a role sees them. Raises ConfigError, Unavailable."""
+    membership = ZooKeeperMembership(settings.zookeeper, cluster.constants)
+    name = f"fsck-{uuid4().hex[:6]}"
+    await membership.join(Member(name, ()), wants_lane=False)
+    owners = GrpcOwners(membership, cluster.constants, cluster.clock, name)
+    try:
+        yield owners
+    finally:
+        await owners.close()
+        await membership.leave()
 
 
 def check_ranges(constants: ClusterConstants, range_ids: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ import click
 from .connection import Connection, connection_options, output_options
 from .output import instant, show, show_all
 from .parameters import LENGTH
-from .recovery import range_
+from .recovery import fsck, range_
 from .settings import settings_options
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -23,6 +23,7 @@ def admin() -> None:
 
 
 admin.add_command(range_)
+admin.add_command(fsck)
 
 
 @admin.command()
