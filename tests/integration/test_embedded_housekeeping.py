@@ -19,7 +19,7 @@ RECORDS = 50
 
 async def test_the_journal_does_not_outgrow_its_trimming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "TRIM_RECORDS_MAX", 7)
-    embedded = Embedded(str(tmp_path), "127.0.0.1:0", None)
+    embedded = Embedded(str(tmp_path), "127.0.0.1:0", "", None)
     await embedded.start()
     try:
         journal = embedded._journal
@@ -42,7 +42,7 @@ async def test_a_start_that_fails_half_way_gives_the_directory_back(
         raise Unavailable("disk full")
 
     monkeypatch.setattr(SqliteCatalog, "establish", establish)
-    embedded = Embedded(str(tmp_path), "127.0.0.1:0", None)
+    embedded = Embedded(str(tmp_path), "127.0.0.1:0", "", None)
     with pytest.raises(Unavailable, match="disk full"):
         await embedded.start()
     await embedded.stop()

@@ -21,16 +21,24 @@ if TYPE_CHECKING:
 
 
 def run_dev(
-    data_dir: str, grpc_address: str, metrics_address: str = "", ready: Callable[[str], None] | None = None
+    data_dir: str,
+    grpc_address: str,
+    metrics_address: str = "",
+    reserve_mib: int = 64,
+    max_mib: int = 0,
+    ready: Callable[[str], None] | None = None,
 ) -> int:
     """Runs embedded mode until SIGINT or SIGTERM. `ready` gets the address as bound. The exit code.
 
+    `reserve_mib`: what creates leave free for what is stored; `max_mib`: of the database, 0: as the disk allows.
     Raises ConfigError.
     """
+    from ..adapters.sqlite.room import MIB, RoomLimits
     from .embedded import Embedded
     from .process import run
 
-    return run(Embedded(data_dir, grpc_address, metrics_address, ready))
+    room = RoomLimits(reserve_mib * MIB, max_mib * MIB)
+    return run(Embedded(data_dir, grpc_address, metrics_address, ready, room))
 
 
 def run_node(settings: Settings, ready: Callable[[str], None] | None = None) -> int:

@@ -12,11 +12,12 @@ from .. import telemetry
 from ..adapters.metrics_http import MetricsServer
 from ..adapters.sqlite.catalog import SqliteCatalog, embedded_constants
 from ..adapters.sqlite.checkpoints import SqliteCheckpointStore
-from ..adapters.sqlite.database import Database
+from ..adapters.sqlite.database import DEFAULT_LIMITS, Database
 from ..adapters.sqlite.deliveries import SqliteDeliveries
 from ..adapters.sqlite.journal import SqliteJournal
 from ..adapters.sqlite.leases import InProcessMembership
 from ..adapters.sqlite.outbox import Outbox
+from ..adapters.sqlite.room import RoomLimits
 from ..adapters.sqlite.store import PURGE_ROWS_MAX, SqliteTaskStore
 from ..adapters.system_clock import SystemClock
 from ..api.server import GrpcServer
@@ -44,8 +45,14 @@ class Embedded:
     """One process, one data directory."""
 
     def __init__(
-        self, data_dir: str, grpc_address: str, metrics_address: str, ready: Callable[[str], None] | None
+        self,
+        data_dir: str,
+        grpc_address: str,
+        metrics_address: str,
+        ready: Callable[[str], None] | None,
+        room: RoomLimits = DEFAULT_LIMITS,
     ) -> None:
+        self._room = room
         self._settings = load(None, {"node": {"grpc_address": grpc_address, "metrics_address": metrics_address}}).node
         self._data_dir, self._ready = Path(data_dir), ready
         self._clock = SystemClock(0)
@@ -57,7 +64,7 @@ class Embedded:
     async def start(self) -> None:
         """Opens the data directory, serves. Raises ConfigError."""
         telemetry.configure(LogSettings().level, LogSettings().format)
-        self._database = await asyncio.to_thread(Database.open, self._data_dir)
+        self._database = await asyncio.to_thread(Database.open, self._data_dir, self._room)
         self._catalog = SqliteCatalog(self._database)
         self._constants = await self._catalog.establish(embedded_constants(), self._clock.now_ms())
         self._store = SqliteTaskStore(self._database)

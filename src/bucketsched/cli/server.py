@@ -14,6 +14,7 @@ from .settings import settings_options
 
 DATA_DIR_DEFAULT = "bucketsched-data"
 METRICS_ADDRESS_DEFAULT = "127.0.0.1:7402"
+RESERVE_MIB_DEFAULT = 64
 
 
 @click.command()
@@ -38,8 +39,24 @@ METRICS_ADDRESS_DEFAULT = "127.0.0.1:7402"
     show_default=True,
     help="Where /metrics and /healthz are served; '' for nowhere.",
 )
+@click.option(
+    "--reserve-mib",
+    type=click.IntRange(0),
+    default=RESERVE_MIB_DEFAULT,
+    show_default=True,
+    help="Creates are refused when less is free on the disk; it is for what is stored already.",
+)
+@click.option(
+    "--max-mib",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The size that the database may have; 0: as the disk allows.",
+)
 @output_options
-def dev(connection: Connection, data_dir: str, grpc_address: str, metrics_address: str) -> int:
+def dev(
+    connection: Connection, data_dir: str, grpc_address: str, metrics_address: str, reserve_mib: int, max_mib: int
+) -> int:
     """Run everything in one process, on SQLite, until SIGINT or SIGTERM. Says on stdout when it is ready."""
     from .. import app
 
@@ -49,7 +66,7 @@ def dev(connection: Connection, data_dir: str, grpc_address: str, metrics_addres
         else:
             print(f"bucketsched is ready at {address}, data in {data_dir}", flush=True)
 
-    return app.run_dev(data_dir, grpc_address, metrics_address, ready)
+    return app.run_dev(data_dir, grpc_address, metrics_address, reserve_mib, max_mib, ready)
 
 
 @click.command()

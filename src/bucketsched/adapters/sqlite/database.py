@@ -58,7 +58,7 @@ class Database:
         except OSError as error:
             raise ConfigError(f"data directory {directory}: {error.strerror}") from error
         try:
-            room = Room(directory, limits)
+            room = Room(directory / DATABASE_FILE, limits)
             return cls(directory, lock, _prepare(directory, room), room)
         except (ConfigError, sqlite3.Error, OSError) as error:
             os.close(lock)

@@ -4,7 +4,8 @@ A full disk must not stop what is stored already: a dispatch writes a record and
 acknowledgement, which makes room, needs a little to be written itself. So creates are refused first, then dispatches
 wait, and the last of the reserve is for what makes room.
 
-The database never gives space back to the disk, but uses what was freed in it; so that counts as room.
+The database never gives space back to the disk, but uses what was freed in it; so that counts as room. What is still in
+the log takes its place in the file soon; so that does not.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ class RoomLimits:
 
     def __post_init__(self) -> None:
         if self.reserve < 0:
-            raise ConfigError(f"the reserve must be 0 or more bytes, is {self.reserve}")
+            raise ConfigError(f"the reserve must be 0 or more MiB, is {self.reserve / MIB:g}")
         if self.file_max and self.file_max < RESERVES_MIN * self.reserve:
+            least = RESERVES_MIN * self.reserve / MIB
             raise ConfigError(
-                f"the limit must be at least {RESERVES_MIN} reserves, {RESERVES_MIN * self.reserve} bytes, "
-                f"is {self.file_max}"
+                f"the limit of the database must be at least {RESERVES_MIN} reserves, {least:g} MiB, "
+                f"is {self.file_max / MIB:g} MiB"
             )
 
 
 class Room:
-    """Of one data directory."""
+    """Of one data directory and the database's file in it."""
 
-    def __init__(self, directory: Path, limits: RoomLimits) -> None:
-        self._directory, self._limits = directory, limits
+    def __init__(self, file: Path, limits: RoomLimits) -> None:
+        self._directory, self._file, self._limits = file.parent, file, limits
 
     def limit(self, connection: sqlite3.Connection) -> None:
         """Has this connection refuse to let the file grow beyond its limit."""
@@ -70,8 +72,9 @@ class Room:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         disk = os.statvfs(self._directory)
-        on_disk = disk.f_bavail * disk.f_frsize + free * page
+        in_log = max(0, pages * page - self._file.stat().st_size)
+        on_disk = disk.f_bavail * disk.f_frsize - in_log + free * page
         in_file = self._limits.file_max - (pages - free) * page
         if self._limits.file_max and in_file < on_disk:
             return max(0, in_file), "the database is at its limit"
-        return on_disk, f"the disk of {self._directory} is full"
+        return max(0, on_disk), f"the disk of {self._directory} is full"
