@@ -1,14 +1,14 @@
 """TCP proxies before servers and nodes, which can cut, hold or slow down the connections of single processes.
 
-A proxy passes bytes and knows nothing of what they mean. Whose a connection is, it finds out from the kernel: the
-client's socket has an inode, and one of the known processes has it open.
+A proxy passes bytes and knows nothing of what they mean. Whose a connection is, it finds out from the kernel, once
+there is a rule to know it for: the client's socket has an inode, and one of the known processes has it open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,8 +39,11 @@ class Rule:
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    client: str
-    writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]
+    """`client`: the name of its process; None as long as nobody has asked."""
+
+    port: int
+    writers: list[asyncio.StreamWriter]
+    client: str | None = None
 
     def drop(self) -> None:
         for writer in self.writers:
@@ -48,9 +51,11 @@ class _Connection:
 
 
 class Proxy:
-    """Listens at `front` and passes on to `address`. `whose`: the name of the process behind a client's socket."""
+    """Listens at `front` and passes on to `address`. `whose`: the names of the processes behind clients' ports."""
 
-    def __init__(self, name: str, front: str, address: str, whose: Callable[[int], str]) -> None:
+    def __init__(
+        self, name: str, front: str, address: str, whose: Callable[[Collection[int]], Mapping[int, str]]
+    ) -> None:
         self.name, self.front, self.address = name, front, address
         self._whose = whose
         self._rules: dict[str, Rule] = {}
@@ -81,6 +86,7 @@ class Proxy:
     def break_(self, client: str, rule: Rule) -> None:
         """From now on the connections of this process, or EVERYBODY's, are under a rule."""
         self._rules[client] = rule
+        self._identify()
         self._wake()
         if rule.mode is Mode.CUT:
             for connection in list(self._connections):
@@ -96,8 +102,17 @@ class Proxy:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _rule(self, client: str) -> Rule | None:
-        return self._rules.get(client) or self._rules.get(EVERYBODY)
+    def _identify(self) -> None:
+        unknown = [connection for connection in self._connections if connection.client is None]
+        if self._rules and unknown:
+            names = self._whose([connection.port for connection in unknown])
+            for connection in unknown:
+                connection.client = names.get(connection.port, "")
+
+    def _rule(self, connection: _Connection) -> Rule | None:
+        if not self._rules:
+            return None
+        return self._rules.get(connection.client or "") or self._rules.get(EVERYBODY)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -112,19 +127,26 @@ class Proxy:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = self._whose(writer.get_extra_info("peername")[1])
-        if (rule := self._rule(client)) and rule.mode is Mode.CUT:
-            return
+        connection = _Connection(writer.get_extra_info("peername")[1], [writer])
+        self._connections.add(connection)
+        self._identify()
+        try:
+            if (rule := self._rule(connection)) is None or rule.mode is not Mode.CUT:
+                await self._join(connection, reader, writer)
+        finally:
+            self._connections.discard(connection)
+            connection.drop()
+
+    async def _join(self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.address.rpartition(":")
         try:
             from_server, to_server = await asyncio.open_connection(host, int(port))
         except OSError:
             return
-        connection = _Connection(client, (writer, to_server))
-        self._connections.add(connection)
+        connection.writers.append(to_server)
         flows = [
-            asyncio.create_task(self._pass(client, reader, to_server, (Mode.HOLD, Mode.CUT))),
-            asyncio.create_task(self._pass(client, from_server, writer, (Mode.HOLD, Mode.CUT, Mode.DEAF))),
+            asyncio.create_task(self._pass(connection, reader, to_server, (Mode.HOLD,))),
+            asyncio.create_task(self._pass(connection, from_server, writer, (Mode.HOLD, Mode.DEAF))),
         ]
         try:
             await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
@@ -132,16 +154,18 @@ class Proxy:
             for flow in flows:
                 flow.cancel()
             await asyncio.gather(*flows, return_exceptions=True)
-            self._connections.discard(connection)
-            connection.drop()
 
     async def _pass(
-        self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held_by: tuple[Mode, ...]
+        self,
+        connection: _Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        held_by: tuple[Mode, ...],
     ) -> None:
         """Until one end closes, which is passed on. Raises OSError where it was reset."""
         while True:
             data = await reader.read(CHUNK_BYTES)
-            while (rule := self._rule(client)) and rule.mode in held_by:
+            while (rule := self._rule(connection)) and rule.mode in held_by:
                 await self._changed.wait()
             if rule and rule.mode is Mode.SLOW:
                 await asyncio.sleep(rule.delay_ms / 1000)
@@ -155,30 +179,28 @@ class Proxy:
 
 
 class Sockets:
-    """Finds the process behind a loopback port, in Linux' /proc. `pids`: the processes that may have it, by name."""
+    """Finds the processes behind loopback ports, in Linux' /proc. `pids`: those that may have them, by name."""
 
     def __init__(self, pids: Callable[[], Iterable[tuple[str, int]]]) -> None:
         self._pids = pids
 
-    def whose(self, port: int) -> str:
-        """The name of the process that has a socket bound to this port; "" if it is none of the known ones."""
-        inodes = {f"socket:[{inode}]" for inode in _inodes(port)}
-        for name, pid in self._pids():
-            if inodes & _open_files(pid):
-                return name
-        return ""
+    def whose(self, ports: Collection[int]) -> dict[int, str]:
+        """For each port, the name of the process that has a socket bound to it; "" if it is none of the known ones."""
+        owners = {inode: name for name, pid in self._pids() for inode in _open_files(pid)}
+        found = dict.fromkeys(ports, "")
+        for port, inode in _bound():
+            if port in found and inode in owners:
+                found[port] = owners[inode]
+        return found
 
 
-def _inodes(port: int) -> set[str]:
-    wanted = f":{port:04X}"
-    found = set()
+def _bound() -> Iterator[tuple[int, str]]:
+    """Ports and the sockets that are bound to them."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path("/proc/net", table).read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[1].endswith(wanted):
-                    found.add(fields[9])
-    return found
+                yield int(fields[1].rpartition(":")[2], 16), f"socket:[{fields[9]}]"
 
 
 def _open_files(pid: int) -> set[str]:

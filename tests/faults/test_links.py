@@ -59,7 +59,12 @@ class Talk:
 @pytest.fixture
 async def seen_and_proxy() -> AsyncIterator[tuple[list[bytes], Proxy]]:
     async with echoing() as (address, seen):
-        proxy = Proxy("server", f"127.0.0.1:{choose(['front'], {}, set())['front']}", address, lambda port: "me")
+        proxy = Proxy(
+            "server",
+            f"127.0.0.1:{choose(['front'], {}, set())['front']}",
+            address,
+            lambda ports: dict.fromkeys(ports, "me"),
+        )
         await proxy.start()
         yield seen, proxy
         await proxy.stop()
@@ -160,5 +165,5 @@ def test_a_connection_is_known_by_its_process(family: socket.AddressFamily) -> N
         prefix = "" if family == socket.AF_INET else "::ffff:"
         client.connect((f"{prefix}127.0.0.1", listener.getsockname()[1]))
         port = client.getsockname()[1]
-        assert Sockets(lambda: [("init", 1), ("me", os.getpid())]).whose(port) == "me"
-        assert Sockets(lambda: [("gone", 1 << 30)]).whose(port) == ""
+        assert Sockets(lambda: [("init", 1), ("me", os.getpid())]).whose([port]) == {port: "me"}
+        assert Sockets(lambda: [("gone", 1 << 30)]).whose([port]) == {port: ""}
