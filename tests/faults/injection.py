@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
-from tools.stack import Server
+from tools.stack import Server, StackError
 
 from .cluster import ChildFailed, Rig
 from .history import now_ms
@@ -36,6 +36,8 @@ class Injection:
             Kind.MIDDLE_OF_PLAN: self._middle_of_plan,
             **dict.fromkeys(LINK_MODES, self._link),
         }
+        self.problems: list[str] = []
+        """Servers that did not come back."""
 
     async def run(self, faults: list[Fault]) -> None:
         """From now on; returns when the last one is healed."""
@@ -54,6 +56,9 @@ class Injection:
             await self._work[fault.kind](fault)
         except ChildFailed as failure:
             problem = str(failure)
+        except StackError as failure:
+            problem = str(failure)
+            self.problems.append(f"{fault.kind} {fault.target}: {problem[:500]}")
         end = {"e": "fault", **about, "begin": begin_ms, "end": now_ms()}
         self._rig.history.note(end | ({"problem": problem} if problem else {}))
 

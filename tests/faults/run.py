@@ -196,7 +196,9 @@ class _Run:
         targets = self._targets()
         faults = order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets)
         say(f"{order.seconds:.0f} s of load and {len(faults)} faults begin")
-        await Injection(self._rig, say).run(faults)
+        injection = Injection(self._rig, say)
+        await injection.run(faults)
+        self._problems += injection.problems
         say("all faults are healed")
         if down := await self._rig.running(READY_S_MAX):
             self._problems.append(f"not running after all faults: {', '.join(down)}")
