@@ -8,7 +8,18 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketsched.core.assignment import assign
+from bucketsched.core.assignment import (
+    IMBALANCE_SHARE,
+    Move,
+    Seat,
+    Standing,
+    assign,
+    calm,
+    distribute,
+    fair_shares,
+    moves_between,
+)
+from bucketsched.core.flapping import Attendance, FlappingLimits
 
 LANES = st.integers(0, 31)
 WEIGHTS = st.dictionaries(LANES, st.integers(1, 10), min_size=1, max_size=10)
@@ -97,3 +108,150 @@ def test_weights_count() -> None:
 
 def test_without_lanes_nothing_is_assigned() -> None:
     assert assign(4, {}, {0: 1}) == {}
+
+
+# ---------------------------------------------------------------- zones, standings, small imbalances
+
+
+def seats_of(standings: st.SearchStrategy[Standing]) -> st.SearchStrategy[list[Seat]]:
+    seat = st.builds(Seat, LANES, st.integers(1, 5), st.sampled_from(["", "a", "b", "c"]), standings)
+    return st.lists(seat, min_size=1, max_size=10, unique_by=lambda seat: seat.lane)
+
+
+OPEN_SEATS, SEATS = seats_of(st.just(Standing.OPEN)), seats_of(st.sampled_from(Standing))
+SHARES = st.sampled_from([None, 0.0, IMBALANCE_SHARE, 0.5])
+
+
+def between(n: int, count: int, weight: int, total: int) -> bool:
+    return count * weight // total <= n <= -(-count * weight // total)
+
+
+@given(RANGES, OPEN_SEATS, CURRENT)
+def test_zones_have_their_share_and_in_each_the_lanes(ranges: int, seats: list[Seat], current: dict[int, int]) -> None:
+    counts = Counter(distribute(ranges, seats, current).values())
+    zones: dict[str, list[Seat]] = {}
+    for seat in seats:
+        zones.setdefault(seat.zone, []).append(seat)
+    total = sum(seat.weight for seat in seats)
+    for zone in zones.values():
+        weight, got = sum(seat.weight for seat in zone), sum(counts[seat.lane] for seat in zone)
+        assert between(got, ranges, weight, total)
+        assert all(between(counts[seat.lane], got, seat.weight, weight) for seat in zone)
+
+
+@given(RANGES, SEATS, CURRENT, SHARES)
+def test_all_ranges_have_owners_of_the_best_standing_there_is(
+    ranges: int, seats: list[Seat], current: dict[int, int], share: float | None
+) -> None:
+    assignment = distribute(ranges, seats, current, share)
+    assert list(assignment) == list(range(ranges))
+    best = min(seat.standing for seat in seats)
+    standing = {seat.lane: seat.standing for seat in seats}
+    for range_id, lane in assignment.items():
+        kept = current.get(range_id) == lane
+        assert standing[lane] is best or (kept and standing[lane] is not Standing.DRAINED)
+
+
+@given(RANGES, SEATS, CURRENT, SHARES)
+def test_who_is_cordoned_or_held_off_keeps_what_he_has(
+    ranges: int, seats: list[Seat], current: dict[int, int], share: float | None
+) -> None:
+    assignment = distribute(ranges, seats, current, share)
+    if any(seat.standing is Standing.OPEN for seat in seats):
+        keeps = {seat.lane for seat in seats if seat.standing in (Standing.CORDONED, Standing.HELD_OFF)}
+        assert all(assignment[r] == lane for r, lane in current.items() if r < ranges and lane in keeps)
+
+
+@given(RANGES, SEATS, CURRENT, SHARES)
+def test_a_plan_that_was_carried_out_stays(
+    ranges: int, seats: list[Seat], current: dict[int, int], share: float | None
+) -> None:
+    assignment = distribute(ranges, seats, current, share)
+    assert distribute(ranges, seats, assignment, share) == assignment
+
+
+@given(RANGES, OPEN_SEATS, CURRENT)
+def test_with_an_allowance_nothing_moves_needlessly_and_nobody_is_far_from_his_share(
+    ranges: int, seats: list[Seat], current: dict[int, int]
+) -> None:
+    before = distribute(ranges, seats, current)
+    after = distribute(ranges, seats, before | current, IMBALANCE_SHARE)
+    mixed = {r: (before | current)[r] for r in range(ranges)}
+    lanes = {seat.lane for seat in seats}
+    if set(mixed.values()) <= lanes and calm(mixed, seats, IMBALANCE_SHARE):
+        assert after == mixed
+    counts, zones = Counter(after.values()), len({seat.zone for seat in seats})
+    for lane, share in fair_shares(ranges, seats).items():
+        assert abs(counts[lane] - share) <= max(1.0, IMBALANCE_SHARE * share) + (zones > 1), (lane, share)
+
+
+def test_a_lost_zone_is_made_up_for_by_the_others_alone() -> None:
+    seats = [Seat(n, 1, "abc"[n // 2]) for n in range(6)]
+    before = distribute(60, seats, {})
+    assert Counter(before.values()) == dict.fromkeys(range(6), 10)
+    after = distribute(60, seats[2:], before, IMBALANCE_SHARE)
+    assert Counter(after.values()) == dict.fromkeys(range(2, 6), 15)
+    assert {source for source, _ in moves(before, after).values()} == {0, 1}
+
+
+def test_a_zone_of_fewer_lanes_is_not_given_more_than_its_weight() -> None:
+    seats = [Seat(0, 1, "a"), Seat(1, 1, "b"), Seat(2, 1, "b")]
+    assert Counter(distribute(60, seats, {}).values()) == {0: 20, 1: 20, 2: 20}
+
+
+def test_a_small_imbalance_stays_and_a_newcomer_gets_his_share() -> None:
+    uneven = dict.fromkeys(range(34), 0) | dict.fromkeys(range(34, 64), 1)
+    pair = [Seat(0), Seat(1)]
+    assert distribute(64, pair, uneven, IMBALANCE_SHARE) == uneven
+    assert Counter(distribute(64, pair, uneven).values()) == {0: 32, 1: 32}
+    assert Counter(distribute(64, [*pair, Seat(2)], uneven, IMBALANCE_SHARE).values()) == {0: 22, 1: 21, 2: 21}
+    assert Counter(distribute(2, pair, {0: 0, 1: 0}, IMBALANCE_SHARE).values()) == {0: 1, 1: 1}
+
+
+def test_moves_are_listed_so_that_any_part_of_them_helps() -> None:
+    before = {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 2}
+    after = {0: 2, 1: 2, 2: 0, 3: 1, 4: 2, 5: 2, 6: 1}
+    assert moves_between(before, after) == [Move(0, 0, 2), Move(1, 0, 2), Move(4, 1, 2)]
+    assert moves_between(before, before) == []
+
+
+# ---------------------------------------------------------------- who came and went too often
+
+
+LIMITS = FlappingLimits(window_s=100, free_joinings=2, backoff_s=5, backoff_s_max=15)
+
+
+def test_a_node_that_keeps_joining_waits_longer_each_time() -> None:
+    attendance = Attendance(LIMITS)
+    waits = []
+    for n in range(6):
+        attendance.see(n * 10.0, [("flapping", n), ("steady", 0)])
+        waits.append(attendance.held_off_s(n * 10.0, "flapping"))
+        attendance.see(n * 10.0 + 5, [("steady", 0)])
+    assert waits == [0, 0, 5, 10, 15, 15]
+    assert attendance.held_off_s(50.0, "steady") == 0
+    assert attendance.held_off_s(61.0, "flapping") == 4
+    assert attendance.held_off_s(65.0, "flapping") == 0
+    assert attendance.held_off_s(50.0, "never seen") == 0
+
+
+def test_old_joinings_are_forgotten() -> None:
+    attendance = Attendance(LIMITS)
+    for n in range(4):
+        attendance.see(n, [("a", n)])
+        attendance.see(n + 0.5, [])
+    attendance.see(200.0, [("a", 9)])
+    assert attendance.held_off_s(200.0, "a") == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=40))
+def test_nobody_waits_longer_than_the_limit_or_without_having_joined_anew(events: list[tuple[float, bool]]) -> None:
+    attendance, now, joinings, there = Attendance(LIMITS), 0.0, 0, False
+    for after_s, present in events:
+        now += after_s
+        joinings += present and not there
+        there = present
+        attendance.see(now, [("a", joinings)] if present else [])
+        wait = attendance.held_off_s(now, "a")
+        assert 0 <= wait <= LIMITS.backoff_s_max
+        assert joinings > LIMITS.free_joinings or wait == 0
