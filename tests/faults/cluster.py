@@ -20,6 +20,7 @@ from tools.stack.ports import choose
 from bucketsched.adapters.cassandra.session import CassandraSession
 from bucketsched.config import Settings, load
 
+from .ending import persistently
 from .history import HistoryWriter, now_ms
 from .links import Proxy, Sockets
 
@@ -225,9 +226,10 @@ class Rig:
 
     async def drop(self) -> None:
         """Removes what it has on the servers: a long series of runs would fill them."""
-        session = await CassandraSession.connect(self.settings.cassandra)
+        session = await persistently(lambda: CassandraSession.connect(self.settings.cassandra))
         try:
-            await session.change_schema(f"DROP KEYSPACE {self.name}", keyspace="")
+            drop = f"DROP KEYSPACE IF EXISTS {self.name}"
+            await persistently(lambda: session.change_schema(drop, keyspace=""))
         finally:
             await session.close()
         admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.kafka.bootstrap)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -12,12 +14,16 @@ from bucketsched.config import Settings
 from bucketsched.core import journal_record
 from bucketsched.core import task_id as ids
 from bucketsched.core.cluster import ClusterConstants
+from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import FactKind, RowRef
 
 from .model import Dispatch, EntryKind, Fact, Row, Section
 
 SENTINEL = b"the end of the run"
-READ_S_MAX = 90.0
+READ_S_MAX = 120.0
+REQUEST_MS_MAX = 10_000
+TRIES, RETRY_S = 10, 2.0
+T = TypeVar("T")
 KINDS = {
     FactKind.DISPATCHED: EntryKind.DISPATCHED,
     FactKind.CANCELLED: EntryKind.CANCELLED,
@@ -30,6 +36,16 @@ FACT_COLUMNS = {
     "failed_at": EntryKind.FAILED,
     "moved_to": EntryKind.MOVED,
 }
+
+
+async def persistently(work: Callable[[], Awaitable[T]]) -> T:
+    """Tries until servers that have been started again have come to themselves. Raises Unavailable after TRIES."""
+    for _ in range(TRIES - 1):
+        try:
+            return await work()
+        except Unavailable:
+            await asyncio.sleep(RETRY_S)
+    return await work()
 
 
 async def read_topics(bootstrap: str, topics: list[str]) -> dict[str, list[tuple[int, Any]]]:
@@ -117,7 +133,8 @@ def _fact(kind: EntryKind, packed: bytes) -> Fact:
 
 async def read_rows(settings: Settings, constants: ClusterConstants, first: int, last: int) -> list[Row]:
     """All rows of these buckets."""
-    session = await CassandraSession.connect(settings.cassandra)
+    patient = settings.cassandra.model_copy(update={"request_timeout_ms": REQUEST_MS_MAX})
+    session = await persistently(lambda: CassandraSession.connect(patient))
     columns = ", ".join(FACT_COLUMNS)
     try:
         prepared = await session.prepare(
@@ -125,8 +142,8 @@ async def read_rows(settings: Settings, constants: ClusterConstants, first: int,
         )
         rows = []
         for bucket in range(first, last + 1):
-            parts = [session.read(prepared, (bucket, shard)) for shard in range(constants.shards)]
-            for shard, part in enumerate(await asyncio.gather(*parts)):
+            for shard in range(constants.shards):
+                part = await persistently(partial(session.read, prepared, (bucket, shard)))
                 rows += [_row(constants.range_of(shard), bucket, each) for each in part]
         return rows
     finally:
