@@ -73,8 +73,12 @@ class NodeSettings(Section):
     allow_insecure_bind: bool = False
     """There is no TLS yet: binding to anything but loopback needs this said explicitly."""
     reflection: bool = True
+    name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")
+    """By which operators know it (`admin nodes`, `admin drain`); keep it over restarts. Empty: host and pid."""
     zone: str = ""
+    """Where it runs: ranges are spread over zones by the weights of their nodes."""
     weight: int = Field(1, ge=1, le=100)
+    """Its share of the ranges, beside the others' weights."""
     clock_error_ms: int = Field(2, ge=0, le=1000)
     """Bound of the kernel clock's error; nothing is dispatched before due + this."""
     shutdown_s_max: float = Field(20, gt=0, le=600)

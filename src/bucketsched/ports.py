@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from .core.assignment import Move
 from .core.catalog import Namespace, Queue
 from .core.checkpoint import Checkpoint
 from .core.cluster import ClusterConstants
@@ -269,8 +270,17 @@ class Member:
     worker_address: str = ""
     weight: int = 1
     zone: str = ""
+    leaving: bool = False
+    """It is about to end: its lane is to be given nothing, and its ranges to others."""
+    name: str = ""
+    """The node's name, by which operators and orders know it; "": the member id."""
     incarnation: int = field(default=0, compare=False)
     """Which of the process's joinings this is, as the service numbers them; 0: it has not joined."""
+
+    @property
+    def node(self) -> str:
+        """What the node is called."""
+        return self.name or self.member_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +367,58 @@ class PlanStore(Protocol):
         ...
 
     async def resign(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What operators have ordered for a node. It holds for every process of this name, until it is taken back."""
+
+    cordoned: bool = False
+    """It keeps its ranges and gets nothing new."""
+    drained: bool = False
+    """It gets nothing and loses its ranges to others."""
+
+
+class RebalanceState(Enum):
+    """Of ordered moves."""
+
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    """What had begun is carried out, nothing else is begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Moves that an operator has ordered, begun in this order, `at_once` of them at a time."""
+
+    rebalance_id: str
+    moves: tuple[Move, ...]
+    at_once: int
+    state: RebalanceState = RebalanceState.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Everything that operators have ordered, written as a whole. `version` is the store's, for the next write."""
+
+    version: int = 0
+    nodes: dict[str, NodeOrder] = field(default_factory=dict)
+    """By the node's name; those without an order are left out."""
+    rebalance: Rebalance | None = None
+    """The last one."""
+
+
+class OrderStore(Protocol):
+    """Where operators leave orders, and coordinators find them. Both raise Unavailable."""
+
+    async def read_orders(self) -> Orders:
+        """As they stand."""
+        ...
+
+    async def write_orders(self, orders: Orders) -> Orders | None:
+        """Replaces them if their version is `orders.version`. None: somebody has written since; read again."""
+        ...
 
 
 class Peers(Protocol):

@@ -19,7 +19,7 @@ import pytest
 from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
-from bucketsched.ports import Leases, Member, Membership, PlanStore
+from bucketsched.ports import Leases, Member, Membership, OrderStore, PlanStore
 
 DEADLINE_S = 15.0
 RANGES, LANES = 4, 3
@@ -39,12 +39,16 @@ class LeasedMembership(Membership, Protocol):
     def leases(self) -> Leases: ...
 
 
+class OrderedPlanStore(PlanStore, OrderStore, Protocol):
+    """A plan store that keeps the operators' orders, too."""
+
+
 class ClusterUnderTest(Protocol):
     """One lease service, and everything that may happen to it."""
 
     def membership(self) -> LeasedMembership: ...
 
-    def plan_store(self, member_id: str = "") -> PlanStore: ...
+    def plan_store(self, member_id: str = "") -> OrderedPlanStore: ...
 
     async def raise_epochs(self, checkpoints: dict[int, Checkpoint]) -> None:
         """What a start does with the checkpoints."""

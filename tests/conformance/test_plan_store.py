@@ -19,8 +19,19 @@ from cluster_harness import (
     until,
 )
 
+from bucketsched.core.assignment import Move
 from bucketsched.core.errors import OwnershipLost, Unavailable
-from bucketsched.ports import Lease, Member, Plan, PlanStore, RangeStatus
+from bucketsched.ports import (
+    Lease,
+    Member,
+    NodeOrder,
+    Orders,
+    Plan,
+    PlanStore,
+    RangeStatus,
+    Rebalance,
+    RebalanceState,
+)
 
 AT_ONCE_S = 3.0
 """Less than it takes a candidate to look without being told of a change."""
@@ -301,3 +312,40 @@ async def test_the_plan_can_be_read_without_the_ranges(cluster: ClusterUnderTest
     await cluster.cut()
     with pytest.raises(Unavailable):
         await store.read_plan()
+
+
+# ---------------------------------------------------------------- orders
+
+ORDERED = Orders(
+    0,
+    {"a": NodeOrder(cordoned=True), "ü b": NodeOrder(drained=True)},
+    Rebalance("r1", (Move(0, 1, 2), Move(3, 2, 0)), 2, RebalanceState.CANCELLED),
+)
+
+
+async def test_orders_are_read_as_they_were_written_by_anybody(cluster: ClusterUnderTest) -> None:
+    operator, coordinator = cluster.plan_store(), cluster.plan_store()
+    assert await operator.read_orders() == Orders()
+    written = await operator.write_orders(ORDERED)
+    assert written == replace(ORDERED, version=1)
+    assert await coordinator.read_orders() == written
+    assert await coordinator.write_orders(Orders(1)) == Orders(2)
+    assert await operator.read_orders() == Orders(2)
+
+
+async def test_of_two_who_write_orders_at_once_one_is_told_to_read_again(cluster: ClusterUnderTest) -> None:
+    stores = [cluster.plan_store() for _ in range(3)]
+    written = await asyncio.gather(*(s.write_orders(Orders(0, {f"n{i}": NodeOrder()})) for i, s in enumerate(stores)))
+    assert sorted(orders is None for orders in written) == [False, True, True]
+    assert await stores[0].read_orders() == next(orders for orders in written if orders)
+
+
+async def test_orders_of_an_unreachable_service_are_unavailable(cluster: ClusterUnderTest) -> None:
+    store = cluster.plan_store()
+    await store.read_orders()
+    await cluster.cut()
+    for attempt in (store.read_orders(), store.write_orders(Orders())):
+        with pytest.raises(Unavailable):
+            await attempt
+    await cluster.restore()
+    assert await answer(store.read_orders) == Orders()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -13,9 +14,11 @@ from bucketsched.adapters.memory.leases import MemoryLeaseWorld, MemoryMembershi
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.coordinator.planning import Coordinator, PlanningLimits
 from bucketsched.core import failpoints
+from bucketsched.core.assignment import Move
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import OwnershipLost
-from bucketsched.ports import Member, Plan
+from bucketsched.core.flapping import FlappingLimits
+from bucketsched.ports import Lease, Member, NodeOrder, Plan, Rebalance, RebalanceState
 
 DEADLINE_S = 10.0
 RANGES = 8
@@ -237,3 +240,171 @@ async def test_the_next_coordinator_follows_at_once_when_one_stops(world: Memory
             first.cancel()
             await join(world, "b")
             await until(lambda: lanes(world) == {0: 4, 1: 4})
+
+
+# ---------------------------------------------------------------- orders, zones, flapping
+
+
+@asynccontextmanager
+async def ordered(world: MemoryLeaseWorld, limits: PlanningLimits = FAST) -> AsyncIterator[MemoryPlanStore]:
+    """A running coordinator that follows orders; its store."""
+    store = MemoryPlanStore(world)
+    task = asyncio.create_task(Coordinator(store, SystemClock(0), limits, orders=store).run())
+    try:
+        yield store
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def order(store: MemoryPlanStore, **nodes: NodeOrder) -> None:
+    orders = await store.read_orders()
+    assert await store.write_orders(replace(orders, nodes=nodes))
+
+
+async def take_all(world: MemoryLeaseWorld, *memberships: MemoryMembership) -> asyncio.Task[None]:
+    """Members that follow the plan as pollers do."""
+
+    async def follow() -> None:
+        leases: dict[int, tuple[int, Lease]] = {}
+        owners = {m._lane: m.leases() for m in memberships}
+        while True:
+            for r, lane in world.plan.assignment.items():
+                if r in leases and leases[r][0] != lane:
+                    await owners[leases[r][0]].release(leases.pop(r)[1])
+                if r not in leases and lane in owners:
+                    leases[r] = lane, await owners[lane].acquire(r)
+            await asyncio.sleep(0.002)
+
+    return asyncio.create_task(follow())
+
+
+async def test_a_drained_node_loses_its_ranges_and_gets_them_back(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    await join(world, "b")
+    async with ordered(world) as store:
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+        await order(store, b=NodeOrder(drained=True))
+        await until(lambda: lanes(world) == {0: 8})
+        await order(store)
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+
+
+async def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    await join(world, "b")
+    async with ordered(world) as store:
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+        before = dict(world.plan.assignment)
+        await order(store, b=NodeOrder(cordoned=True))
+        await join(world, "c")
+        await until(lambda: lanes(world) == {0: 2, 1: 4, 2: 2})
+        assert {r for r, lane in before.items() if lane == 1} == {
+            r for r, lane in world.plan.assignment.items() if lane == 1
+        }
+
+
+async def test_orders_hold_for_the_name_whatever_process_has_it(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    first = MemoryMembership(world)
+    await first.join(Member("host-1-x", ("poller",), name="b"), wants_lane=True)
+    async with ordered(world) as store:
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+        await order(store, b=NodeOrder(drained=True))
+        await until(lambda: lanes(world) == {0: 8})
+        await first.leave()
+        await MemoryMembership(world).join(Member("host-2-y", ("poller",), name="b"), wants_lane=True)
+        await asyncio.sleep(0.2)
+        assert lanes(world) == {0: 8}
+
+
+async def test_a_node_that_keeps_coming_and_going_gets_nothing_new_for_a_while(world: MemoryLeaseWorld) -> None:
+    watcher = await join(world, "a")
+    flapping = replace(FAST, flapping=FlappingLimits(free_joinings=2, backoff_s=0.7, backoff_s_max=0.7))
+    async with coordinator(MemoryPlanStore(world), flapping, watcher):
+        for _ in range(2):
+            unsteady = await join(world, "b")
+            await until(lambda: lanes(world) == {0: 4, 1: 4})
+            await unsteady.leave()
+            await until(lambda: lanes(world) == {0: 8})
+        await join(world, "b")
+        began = asyncio.get_running_loop().time()
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+        assert asyncio.get_running_loop().time() - began > 0.5
+
+
+async def test_a_node_that_flaps_is_better_than_none(world: MemoryLeaseWorld) -> None:
+    flapping = replace(FAST, flapping=FlappingLimits(free_joinings=0, backoff_s=60))
+    async with coordinator(MemoryPlanStore(world), flapping, await join(world, "a")):
+        await until(lambda: lanes(world) == {0: 8})
+
+
+async def test_who_follows_an_elected_one_knows_who_flapped_before(world: MemoryLeaseWorld) -> None:
+    steady = await join(world, "a")
+    flapping = replace(FAST, flapping=FlappingLimits(free_joinings=2, backoff_s=60))
+    first, second = MemoryPlanStore(world), MemoryPlanStore(world)
+    async with coordinator(first, FAST, steady), coordinator(second, flapping, steady):
+        for _ in range(3):
+            unsteady = await join(world, "b")
+            await until(lambda: lanes(world) == {0: 4, 1: 4})
+            await unsteady.leave()
+            await until(lambda: lanes(world) == {0: 8})
+        first.expire()
+        await until(lambda: world.candidates[:1] == [second._session])
+        await join(world, "b")
+        await asyncio.sleep(0.3)
+        assert lanes(world) == {0: 8}
+
+
+async def test_zones_share_the_ranges(world: MemoryLeaseWorld) -> None:
+    for name, zone in (("a", "z1"), ("b", "z2"), ("c", "z2")):
+        await MemoryMembership(world).join(Member(name, ("poller",), zone=zone, weight=2), wants_lane=True)
+    async with coordinator(MemoryPlanStore(world)):
+        await until(lambda: sum(lanes(world).values()) == 8)
+        assert sorted(lanes(world).values()) == [2, 3, 3]
+
+
+async def test_a_rebalance_moves_a_few_at_a_time_and_ends(world: MemoryLeaseWorld) -> None:
+    one, two = await join(world, "a"), await join(world, "b")
+    world.plan = Plan(1, dict.fromkeys(range(5), 0) | dict.fromkeys(range(5, 8), 1))
+    follower = await take_all(world, one, two)
+    async with ordered(world) as store:
+        await until(lambda: all(s.holder for s in world.ranges.values()))
+        assert world.plan.version == 1, "one more is no reason to move anything"
+        moves = (Move(0, 0, 1), Move(1, 0, 1), Move(6, 1, 0), Move(7, 0, 1))
+        seen: set[int] = set()
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("r", moves, 1)))
+        while (found := world.orders.rebalance) and found.state is RebalanceState.RUNNING:
+            held = {r: s.lane for r, s in world.ranges.items() if s.holder}
+            seen.add(sum(held.get(m.range_id) != m.target == world.plan.assignment[m.range_id] for m in moves))
+            await asyncio.sleep(0.001)
+        assert max(seen) == 1
+        assert found.state is RebalanceState.DONE
+        assert [world.plan.assignment[r] for r in (0, 1, 6, 7)] == [1, 1, 0, 1]
+        assert [world.ranges[r].lane for r in (0, 1, 6)] == [1, 1, 0]
+    follower.cancel()
+
+
+async def test_a_cancelled_rebalance_begins_nothing_more(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    await join(world, "b")
+    world.plan = Plan(1, dict.fromkeys(range(5), 0) | dict.fromkeys(range(5, 8), 1))
+    async with ordered(world) as store:
+        moves = (Move(0, 0, 1), Move(1, 0, 1))
+        rebalance = Rebalance("r", moves, 1)
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=rebalance))
+        await until(lambda: world.plan.assignment[0] == 1)
+        cancelled = replace(rebalance, state=RebalanceState.CANCELLED)
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=cancelled))
+        await asyncio.sleep(0.1)
+        assert world.plan.assignment[1] == 0
+
+
+async def test_moves_to_a_lane_that_is_gone_are_skipped(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    async with ordered(world) as store:
+        await until(lambda: lanes(world) == {0: 8})
+        moves = (Move(0, 0, 5), Move(1, 4, 3))
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("r", moves, 4)))
+        await until(lambda: world.orders.rebalance is not None and world.orders.rebalance.state is RebalanceState.DONE)
+        assert lanes(world) == {0: 8}

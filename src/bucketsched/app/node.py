@@ -219,7 +219,8 @@ class Node:
     async def _begin_work(self, public: str, internal: str) -> None:
         node = self._settings.node
         worker = public if self._hub else ""
-        member = Member(self._name, self._roles, -1, internal, worker, node.weight, node.zone)
+        name = node.name or f"{socket.gethostname()}-{os.getpid()}"
+        member = Member(self._name, self._roles, -1, internal, worker, node.weight, node.zone, name=name)
         if self._poller:
             self._poller.announce(member)
             self._spawn(self._poller.work())
@@ -233,7 +234,10 @@ class Node:
             )
             watch = DeathWatch(self._membership, self._plan_store, TcpPeers(), self._clock, self._name)
             self._spawn(watch.run())
-            self._spawn(Coordinator(self._plan_store, self._clock, membership=self._membership).run())
+            coordinator = Coordinator(
+                self._plan_store, self._clock, membership=self._membership, orders=self._plan_store
+            )
+            self._spawn(coordinator.run())
             self._spawn(self._trim_journal())
         if self._poller:
             while self._poller.lane is None:

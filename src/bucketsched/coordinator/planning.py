@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from ..core import failpoints
-from ..core.assignment import assign
+from ..core.assignment import IMBALANCE_SHARE, Assignment, Seat, Standing, distribute
 from ..core.errors import OwnershipLost, Unavailable
-from ..ports import Clock, Member, Membership, Plan, PlanStore, RangeStatus
+from ..core.flapping import Attendance, FlappingLimits
+from ..core.rebalancing import advance, progress
+from ..ports import (
+    Clock,
+    Member,
+    Membership,
+    NodeOrder,
+    Orders,
+    OrderStore,
+    Plan,
+    PlanStore,
+    RangeStatus,
+    RebalanceState,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -29,10 +43,14 @@ class PlanningLimits:
     """Changes come in swarms: it looks no more often than this."""
     retry_s: float = 0.2
     retry_s_max: float = 2.0
+    flapping: FlappingLimits = field(default_factory=FlappingLimits)
 
 
 class Coordinator:
-    """One candidate. `membership`, if given, wakes it at a change; without, it looks every `poll_s`."""
+    """One candidate. `membership`, if given, wakes it at a change; without, it looks every `poll_s`.
+
+    `orders`: where operators leave theirs; None: nowhere.
+    """
 
     def __init__(
         self,
@@ -40,17 +58,21 @@ class Coordinator:
         clock: Clock,
         limits: PlanningLimits | None = None,
         membership: Membership | None = None,
+        orders: OrderStore | None = None,
     ) -> None:
         self._store = plan_store
         self._clock = clock
         self._limits = limits or PlanningLimits()
         self._membership = membership
+        self._orders = orders
+        self._attendance = Attendance(self._limits.flapping)
         self._joined: dict[tuple[int, str], float] = {}
         self._seen = 0
         self._ranges = 0
 
     async def run(self) -> None:
         """Works until cancelled; then resigns, so that another one follows at once."""
+        noting = asyncio.get_running_loop().create_task(self._note_joinings())
         pause = self._limits.retry_s
         try:
             while True:
@@ -68,6 +90,7 @@ class Coordinator:
                     await self._clock.sleep(pause)
                     pause = min(2 * pause, self._limits.retry_s_max)
         finally:
+            noting.cancel()
             await self._store.resign()
 
     async def plan_once(self) -> float:
@@ -76,35 +99,75 @@ class Coordinator:
         Raises OwnershipLost, Unavailable.
         """
         plan, members = await self._store.read_plan()
+        orders = await self._orders.read_orders() if self._orders else Orders()
         ranges: list[RangeStatus] = []
-        if not self._ranges or len(plan.assignment) < self._ranges:
+        if not self._ranges or len(plan.assignment) < self._ranges or _running(orders):
             plan, members, ranges = await self._store.read()
             self._ranges = len(ranges)
-        weights, unsettled_s = self._settled(members, plan)
-        current = {**_held(ranges, weights), **plan.assignment}
-        wanted = assign(self._ranges, weights, current)
+        seats, unsettled_s = self._seats(members, plan, orders)
+        current = {**_held(ranges, {seat.lane for seat in seats}), **plan.assignment}
+        wanted = distribute(self._ranges, seats, current, IMBALANCE_SHARE)
+        if _running(orders):
+            wanted = await self._advance(orders, wanted, seats, ranges)
         if wanted and wanted != plan.assignment:
             failpoints.reach("plan.computed")
             written = await self._store.write(Plan(plan.version, wanted))
             moved = sum(plan.assignment.get(r) != lane for r, lane in wanted.items())
-            log.info("planned", version=written.version, lanes=len(weights), moved=moved)
+            log.info("planned", version=written.version, lanes=len(seats), moved=moved)
         return min(self._limits.poll_s, unsettled_s)
 
-    def _settled(self, members: Sequence[Member], plan: Plan) -> tuple[dict[int, int], float]:
-        """Weights of the lanes to plan with, and the seconds until those that are left out have settled.
+    async def _advance(
+        self, orders: Orders, wanted: Assignment, seats: Sequence[Seat], ranges: Sequence[RangeStatus]
+    ) -> Assignment:
+        """The plan with the next of the ordered moves; takes note of their end."""
+        assert orders.rebalance is not None
+        takers = {seat.lane for seat in seats if seat.standing is Standing.OPEN}
+        held = {status.range_id: status.lane for status in ranges if status.held}
+        found = progress(orders.rebalance.moves, wanted, held, takers)
+        if found.over and self._orders is not None:
+            ended = replace(orders.rebalance, state=RebalanceState.DONE)
+            await self._orders.write_orders(replace(orders, rebalance=ended))
+            log.info("rebalanced", rebalance=ended.rebalance_id, done=len(found.done), skipped=len(found.skipped))
+        return advance(wanted, found, orders.rebalance.at_once)
+
+    async def _note_joinings(self) -> None:
+        """Also while another one is elected: who follows it shall know who flaps."""
+        seen = 0
+        while self._membership is not None:
+            self._note(self._membership.members())
+            seen = await self._membership.changed(seen)
+
+    def _note(self, members: Sequence[Member]) -> None:
+        joinings = [(m.node, m.incarnation) for m in members if m.lane >= 0]
+        self._attendance.see(self._clock.monotonic(), joinings)
+
+    def _seats(self, members: Sequence[Member], plan: Plan, orders: Orders) -> tuple[list[Seat], float]:
+        """The lanes to plan with, and the seconds until those that are left out have settled.
 
         A lane that the plan knows counts at once: whoever took its slot takes its ranges.
         """
+        self._note(members)
         now = self._clock.monotonic()
-        lanes = {(m.lane, m.member_id): m.weight for m in members if m.lane >= 0}
+        lanes = {(m.lane, m.member_id): m for m in members if m.lane >= 0}
         self._joined = {key: self._joined.get(key, now) for key in lanes}
         planned = set(plan.assignment.values())
         new = [joined for (lane, _), joined in self._joined.items() if lane not in planned]
+        seats = {m.lane: self._seat(m, orders.nodes.get(m.node, NodeOrder()), now) for m in lanes.values()}
         if not new:
-            return {lane: weight for (lane, _), weight in lanes.items()}, self._limits.poll_s
+            return list(seats.values()), self._limits.poll_s
         left_s = min(max(new) + self._limits.settle_s, min(new) + self._limits.settle_s_max) - now
-        known = {lane: weight for (lane, _), weight in lanes.items() if left_s <= 0 or lane in planned}
+        known = [seat for seat in seats.values() if left_s <= 0 or seat.lane in planned]
         return known, left_s if left_s > 0 else self._limits.poll_s
+
+    def _seat(self, member: Member, order: NodeOrder, now: float) -> Seat:
+        standing = Standing.OPEN
+        if order.drained or member.leaving:
+            standing = Standing.DRAINED
+        elif order.cordoned:
+            standing = Standing.CORDONED
+        elif self._attendance.held_off_s(now, member.node) > 0:
+            standing = Standing.HELD_OFF
+        return Seat(member.lane, member.weight, member.zone, standing)
 
     async def _change(self, seconds: float) -> None:
         """Waits for a change, or that long."""
@@ -123,6 +186,10 @@ class Coordinator:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def _held(ranges: Sequence[RangeStatus], lanes: Mapping[int, int]) -> dict[int, int]:
+def _held(ranges: Sequence[RangeStatus], lanes: AbstractSet[int]) -> dict[int, int]:
     """Where the plan says nothing, a range stays with whoever holds it."""
     return {status.range_id: status.lane for status in ranges if status.held and status.lane in lanes}
+
+
+def _running(orders: Orders) -> bool:
+    return orders.rebalance is not None and orders.rebalance.state is RebalanceState.RUNNING

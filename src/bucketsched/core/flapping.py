@@ -30,24 +30,22 @@ class Attendance:
 
     def __init__(self, limits: FlappingLimits) -> None:
         self._limits = limits
-        self._present: set[Joining] = set()
-        self._joined: dict[str, list[float]] = {}
+        self._joined: dict[Joining, float] = {}
 
     def see(self, now: float, present: Iterable[Joining]) -> None:
-        """Takes note of who is there now; who was not, has just joined."""
-        seen = set(present)
-        for name, _ in sorted(seen - self._present):
-            self._joined.setdefault(name, []).append(now)
-        self._present = seen
+        """Takes note of who is there now. One joining counts once, however often it is seen."""
+        there = set(present)
+        for joining in there:
+            self._joined.setdefault(joining, now)
         since = now - self._limits.window_s
-        recent = {name: [at for at in times if at > since] for name, times in self._joined.items()}
-        self._joined = {name: times for name, times in recent.items() if times}
+        self._joined = {joining: at for joining, at in self._joined.items() if at > since or joining in there}
 
     def held_off_s(self, now: float, name: str) -> float:
         """How much longer the node gets nothing new; 0: it is welcome."""
-        times = self._joined.get(name, [])
+        since = now - self._limits.window_s
+        times = sorted(at for (joined, _), at in self._joined.items() if joined == name and at > since)
         extra = len(times) - self._limits.free_joinings
         if extra <= 0:
             return 0.0
-        backoff = min(self._limits.backoff_s * 2 ** min(extra - 1, 30), self._limits.backoff_s_max)
+        backoff = min(self._limits.backoff_s * 2.0 ** min(extra - 1, 30), self._limits.backoff_s_max)
         return max(0.0, times[-1] + backoff - now)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import OwnershipLost, Unavailable
-from ...ports import Lease, LeaseHeld, Member, Plan, RangeStatus
+from ...ports import Lease, LeaseHeld, Member, Orders, Plan, RangeStatus
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +62,7 @@ class MemoryLeaseWorld:
         self.candidates: list[Session] = []
         self.sessions = 0
         self.plan = Plan(0)
+        self.orders = Orders()
         self.view = View()
         self.reachable = True
         self.version = 0
@@ -312,6 +313,21 @@ class MemoryPlanStore:
         world.plan = Plan(plan.version + 1, dict(plan.assignment))
         world.change()
         return world.plan
+
+    async def read_orders(self) -> Orders:
+        """See ports.OrderStore."""
+        await self._world.reach()
+        return replace(self._world.orders, nodes=dict(self._world.orders.nodes))
+
+    async def write_orders(self, orders: Orders) -> Orders | None:
+        """See ports.OrderStore."""
+        world = self._world
+        await world.reach()
+        if world.orders.version != orders.version:
+            return None
+        world.orders = replace(orders, version=orders.version + 1, nodes=dict(orders.nodes))
+        world.change()
+        return world.orders
 
     async def evict(self, member: Member) -> bool:
         """See ports.PlanStore."""

@@ -6,6 +6,7 @@
       slots/<lane>/holder      ephemeral; there while the lane is taken
       election/<nonce>-<n>     ephemeral, sequential; the member's id; the lowest is the coordinator
       plan                     the whole plan as JSON; its version is the plan's
+      orders                   what operators have ordered for nodes, and the last rebalance, as JSON
       ranges/<range>           epoch, lane, released, unfenced predecessors; its version rises with each change of them
       ranges/<range>/lease     ephemeral; there while the lease stands
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import uuid4
 
 from kazoo.exceptions import NoNodeError
@@ -16,9 +17,9 @@ from kazoo.exceptions import NoNodeError
 from ...config import ZooKeeperSettings
 from ...core.cluster import ClusterConstants
 from ...core.errors import OwnershipLost, Unavailable
-from ...ports import Member, Plan, RangeStatus
+from ...ports import Member, Orders, Plan, RangeStatus
 from .eviction import Eviction, number
-from .records import encode_plan
+from .records import decode_orders, encode_orders, encode_plan
 from .session import InDoubt, Refused, ZooKeeperSession, check, put
 from .tree import RangeNode, Tree, each, missing, read_range
 from .view import read_members, read_plan
@@ -28,7 +29,7 @@ ELECTION_LOOK_S = 5.0
 
 
 class ZooKeeperPlanStore:
-    """ports.PlanStore of one candidate. It has a session of its own, a new one after each loss.
+    """ports.PlanStore of one candidate, and ports.OrderStore. It has a session of its own, a new one after each loss.
 
     `member_id`: the member whose process this is, so that its candidacy can be told to be a dead one's. `last_seen`:
     what its membership knows of a range, None: nothing.
@@ -99,6 +100,38 @@ class ZooKeeperPlanStore:
             if await self._holds(session, data, plan.version + 1):
                 return Plan(plan.version + 1, dict(plan.assignment))
         raise Unavailable("ZooKeeper does not answer a write of the plan")
+
+    async def read_orders(self) -> Orders:
+        """See ports.OrderStore."""
+        try:
+            session = await self._live()
+            await session.sync(self._tree.orders)
+            data, stat = await session.read(self._tree.orders)
+        except NoNodeError:
+            return Orders()
+        except OwnershipLost as error:
+            raise Unavailable(f"the session was lost: {error}") from error
+        return decode_orders(data, stat.version)
+
+    async def write_orders(self, orders: Orders) -> Orders | None:
+        """See ports.OrderStore."""
+        data = encode_orders(orders, uuid4().hex)
+        for _ in range(WRITE_ROUNDS_MAX):
+            try:
+                session = await self._live()
+                await session.multi(put(self._tree.orders, data, orders.version))
+                return replace(orders, version=orders.version + 1)
+            except Refused as refused:
+                if isinstance(refused.error, NoNodeError):
+                    raise missing(self._tree) from refused
+                stored, stat = await session.read(self._tree.orders)
+                written = stored == data and stat.version == orders.version + 1
+                return replace(orders, version=stat.version) if written else None
+            except InDoubt:
+                await session.reconnected()
+            except OwnershipLost as error:
+                raise Unavailable(f"the session was lost: {error}") from error
+        raise Unavailable("ZooKeeper does not answer a write of the orders")
 
     async def evict(self, member: Member) -> bool:
         """See ports.PlanStore."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ...core.assignment import Move
 from ...core.errors import Unavailable
-from ...ports import Member, Plan
+from ...ports import Member, NodeOrder, Orders, Plan, Rebalance, RebalanceState
 
 NO_SESSION = 0
 _MEMBER_FIELDS = frozenset(field.name for field in fields(Member)) - {"incarnation"}
@@ -81,6 +82,37 @@ def decode_plan(data: bytes, version: int) -> Plan:
         return Plan(version, {int(r): int(lane) for r, lane in value["assignment"].items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable(f"not a plan: {data[:200]!r}") from error
+
+
+def encode_orders(orders: Orders, writer: str = "") -> bytes:
+    """The data of the orders' node. `writer` tells one write from another with the same orders."""
+    nodes = {name: asdict(order) for name, order in orders.nodes.items()}
+    return _dump({"nodes": nodes, "rebalance": _rebalance(orders.rebalance), "writer": writer})
+
+
+def _rebalance(rebalance: Rebalance | None) -> dict[str, Any] | None:
+    if rebalance is None:
+        return None
+    return {
+        "id": rebalance.rebalance_id,
+        "moves": [[move.range_id, move.source, move.target] for move in rebalance.moves],
+        "at_once": rebalance.at_once,
+        "state": rebalance.state.value,
+    }
+
+
+def decode_orders(data: bytes, version: int) -> Orders:
+    """The orders that the node holds at this version. Raises Unreadable."""
+    value = _load(data)
+    try:
+        nodes = {name: NodeOrder(bool(o["cordoned"]), bool(o["drained"])) for name, o in value["nodes"].items()}
+        given, rebalance = value["rebalance"], None
+        if given is not None:
+            moves = tuple(Move(int(r), int(source), int(target)) for r, source, target in given["moves"])
+            rebalance = Rebalance(str(given["id"]), moves, int(given["at_once"]), RebalanceState(given["state"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unreadable(f"not orders: {data[:200]!r}") from error
+    return Orders(version, nodes, rebalance)
 
 
 def _dump(value: Any) -> bytes:

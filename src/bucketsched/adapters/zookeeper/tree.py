@@ -13,8 +13,8 @@ from ...config import ZooKeeperSettings
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import OwnershipLost, Unavailable
-from ...ports import RangeStatus
-from .records import NO_SESSION, RangeRecord, decode_range, encode_plan
+from ...ports import Orders, RangeStatus
+from .records import NO_SESSION, RangeRecord, decode_range, encode_orders, encode_plan
 from .session import Refused, ZooKeeperSession, delete, put
 
 REQUESTS_IN_FLIGHT_MAX = 128
@@ -66,6 +66,11 @@ class Tree:
     def plan(self) -> str:
         """The whole plan."""
         return f"{self.top}/plan"
+
+    @property
+    def orders(self) -> str:
+        """What operators have ordered."""
+        return f"{self.top}/orders"
 
     def range(self, range_id: int) -> str:
         """A RangeRecord."""
@@ -146,6 +151,7 @@ async def _make(
     for path in (tree.top, tree.members, tree.election, f"{tree.top}/slots", f"{tree.top}/ranges"):
         await _ensure(session, path)
     await _ensure(session, tree.plan, encode_plan({}))
+    await _ensure(session, tree.orders, encode_orders(Orders()))
     await each(lambda lane: _ensure(session, tree.slot(lane)), range(constants.lanes))
     await each(lambda r: _ensure_range(session, tree, r, checkpoints.get(r)), range(constants.ranges))
 

@@ -1,0 +1,52 @@
+"""Moves that an operator has ordered: carried out in order, a few at a time, each for as long as it makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from .assignment import Assignment, Move
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has become of ordered moves."""
+
+    done: list[Move] = field(default_factory=list)
+    """The target has the range."""
+    moving: list[Move] = field(default_factory=list)
+    """The plan gives the range to the target, which does not have it yet."""
+    waiting: list[Move] = field(default_factory=list)
+    """Still planned to stay at its source."""
+    skipped: list[Move] = field(default_factory=list)
+    """Something else was planned for it meanwhile, or the target is gone or takes nothing any more."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing is left to be done."""
+        return not self.moving and not self.waiting
+
+
+def progress(
+    moves: Sequence[Move], planned: Mapping[int, int], held: Mapping[int, int], takers: AbstractSet[int]
+) -> Progress:
+    """`planned`: range -> lane; `held`: range -> the lane whose lease stands; `takers`: lanes that may get ranges."""
+    found = Progress()
+    for move in moves:
+        lane = planned.get(move.range_id)
+        if lane == move.target and held.get(move.range_id) == move.target:
+            found.done.append(move)
+        elif lane == move.target:
+            found.moving.append(move)
+        elif lane == move.source and move.target in takers:
+            found.waiting.append(move)
+        else:
+            found.skipped.append(move)
+    return found
+
+
+def advance(planned: Mapping[int, int], found: Progress, at_once: int) -> Assignment:
+    """The plan with the next moves in it: never more than `at_once` are under way."""
+    room = max(0, at_once - len(found.moving))
+    return {**planned, **{move.range_id: move.target for move in found.waiting[:room]}}
