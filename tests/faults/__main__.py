@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shlex
@@ -15,7 +16,7 @@ import uvloop
 from bench.processes import ChildFailed
 from tools.stack import StackError
 
-from .run import Order, perform, say, servers, show
+from .run import Order, judge, perform, say, servers, show
 from .scenarios import SCENARIOS
 
 BROKERS_MEMORY_MIB = 7_000
@@ -45,6 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="default: as memory allows")
     parser.add_argument("--runs", type=int, default=1, help="so many, with the seeds that follow (default: 1)")
     parser.add_argument("--servers", type=Path, help="a folder of servers that run (tools.stack --fronted)")
+    parser.add_argument("--check", type=Path, help="only look at the history that a run has left in this folder")
     parser.add_argument("--keep", action="store_true", help="keep the history of a clean run, too")
     return parser.parse_args()
 
@@ -90,6 +92,12 @@ def orders_of(given: argparse.Namespace) -> list[Order]:
 def main() -> int:
     """1: something was found; 2: the run could not be carried out."""
     given = arguments()
+    if given.check:
+        figures, violations = judge(given.check)
+        for violation in violations:
+            say(f"{violation.kind}: {violation.task_id} {violation.text}")
+        print(json.dumps(figures))
+        return 1 if violations else 0
     try:
         return uvloop.run(work(orders_of(given), given.servers))
     except (StackError, ChildFailed) as error:

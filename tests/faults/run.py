@@ -153,10 +153,9 @@ class _Run:
         self._problems += [f"{name} did not end in order" for name in await self._rig.stop_nodes()]
         await self._read_end()
         say("checking")
-        history = assembling.assemble(self._folder, frozenset({WORKER_QUEUE}))
-        violations = check(history)
+        figures, violations = judge(self._folder)
         head = {"seed": self._order.seed, "seconds": self._order.seconds, "brokers": self._order.brokers}
-        line = {**head, **summary(history, violations), "problems": self._problems}
+        line = {**head, **figures, "problems": self._problems}
         if scenario := self._order.scenario:
             late_ms = max((entry["worst_late_ms"] for entry in line["by_fault"].values()), default=0)
             line |= {"scenario": scenario.about, "late_ms": late_ms, "late_ms_max": scenario.late_ms_max}
@@ -248,6 +247,13 @@ class _Run:
         for row in await read_rows(self._settings, cluster, first, last):
             writer.note(assembling.row_event(row))
         writer.close()
+
+
+def judge(folder: Path) -> tuple[dict[str, Any], list[Violation]]:
+    """The figures of a run that has left its history there, and what is wrong with it."""
+    history = assembling.assemble(folder, frozenset({WORKER_QUEUE}))
+    violations = check(history)
+    return summary(history, violations), violations
 
 
 class _Left:
