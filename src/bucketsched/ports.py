@@ -341,6 +341,13 @@ class PlanStore(Protocol):
     async def campaign(self) -> None:
         """Returns when this process is the elected coordinator. Raises Unavailable."""
         ...
+    async def announce_leaving(self) -> None:
+        """Tells coordinators that this member is `leaving`: they see it when they read next.
+
+        Raises Unavailable, OwnershipLost (it is no member).
+        """
+        ...
+
 
     async def read(self) -> tuple[Plan, list[Member], list[RangeStatus]]:
         """Everything that a plan is made from. Raises Unavailable."""
@@ -490,6 +497,18 @@ class Topics(Protocol):
         Raises InvalidArgument where a setting is not possible, Unavailable.
         """
         ...
+    async def ready(self, range_ids: Sequence[int], lane: int) -> None:
+        """That lane has read these ranges ahead and would take them now, if the plan gives them to it."""
+        ...
+
+
+class ReadyCalls(Protocol):
+    """How a taker reaches the owners of ranges."""
+
+    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
+        """Asks RangeOwner.ready of another process; False where it was not reached. Never raises."""
+        ...
+
 
 
 @dataclass(slots=True)

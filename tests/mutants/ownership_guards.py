@@ -219,8 +219,8 @@ OWNERSHIP_GUARDS = [
         "a-change-frees-held-ranges",
         "a take-over begins when the lease is free, not at the next look",
         "coordinator/follower.py",
-        "                self._not_before.pop(range_id, None)\n            self._held.clear()",
-        "                pass\n            self._held.clear()",
+        "                self._not_before.pop(range_id, None)\n                self._held",
+        "                self._held",
         (FOLLOWING,),
     ),
     Guard(

@@ -25,6 +25,7 @@ WAIT_S_MAX = 5.0
 """How long a cancel or an admission is tried."""
 RPC_TIMEOUT_S = 2.0
 HINT_TIMEOUT_S = 1.0
+READY_TIMEOUT_S = 1.0
 PAUSE_S = 0.05
 MOVE_WAIT_S = 0.1
 """How long a new owner is waited for after the known one said that it is not."""
@@ -292,6 +293,33 @@ class GrpcOwners:
             task = asyncio.create_task(self._links.pop(address).close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+class GrpcReadyCalls:
+    """Implements `ports.ReadyCalls`."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
+        """See ReadyCalls."""
+        address = owner.internal_address
+        if address not in self._channels:
+            if len(self._channels) >= LINKS_MAX:
+                await self._channels.pop(next(iter(self._channels))).close()
+            self._channels[address] = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        stub = owner_pb2_grpc.OwnerServiceStub(self._channels[address])
+        try:
+            await stub.Ready(pb.ReadyRequest(range_ids=range_ids, lane=lane), timeout=READY_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Closes all channels."""
+        channels = list(self._channels.values())
+        self._channels.clear()
+        await asyncio.gather(*(channel.close() for channel in channels))
 
 
 def _size(row: TaskRow) -> int:

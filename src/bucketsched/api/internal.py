@@ -42,6 +42,7 @@ class OwnerServicer:
                 "Hint": unary(self.hint, pb.HintRequest),
                 "Admit": unary(self.admit, pb.AdmitRequest),
                 "Cancel": unary(self.cancel, pb.CancelRequest),
+                "Ready": unary(self.ready, pb.ReadyRequest),
             },
         )
 
@@ -61,6 +62,11 @@ class OwnerServicer:
         if isinstance(result, HintAnswer):
             return pb.CancelResponse(answer=_ANSWERS[result])
         return pb.CancelResponse(answer=pb.ANSWER_TAKEN, result=_RESULTS[result])
+
+    async def ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
+        """Noted."""
+        await self._owner.ready(list(request.range_ids), request.lane)
+        return pb.ReadyResponse()
 
 
 def _row(message: storage_pb2.StoredRow) -> TaskRow:

@@ -20,7 +20,7 @@ from ..adapters.kafka.deliveries import KafkaDeliveries
 from ..adapters.kafka.journal import KafkaJournal
 from ..adapters.kafka.topics import KafkaTopics
 from ..adapters.metrics_http import MetricsServer
-from ..adapters.owners_grpc import GrpcOwners
+from ..adapters.owners_grpc import GrpcOwners, GrpcReadyCalls
 from ..adapters.system_clock import SystemClock
 from ..adapters.tcp_peers import TcpPeers
 from ..adapters.zookeeper.membership import ZooKeeperMembership
@@ -159,6 +159,7 @@ class Node:
 
     async def _serve_internal(self) -> str:
         """For questions to its ranges; and its listening at all is what tells others that this process lives."""
+        self._ready_calls = GrpcReadyCalls()
         services = [OwnerServicer(self._poller).service()] if self._poller else []
         self._internal = GrpcServer(self._settings.node.internal_address, services)
         bound = await self._listen(self._internal, "internal_address")
@@ -170,6 +171,7 @@ class Node:
             services += self._make_api().services()
         if "deliver" in self._roles:
             limits = HubLimits(offers_in_flight_max=self._settings.deliver.offers_in_flight_max)
+            self._ready_calls,
             unacked = self._settings.deliver.offers_in_flight_max
             self._hub = WorkerHub(KafkaDeliveries(self._settings.kafka, self._constants, unacked), self._clock, limits)
         if self._hub or "api" in self._roles:
@@ -298,7 +300,7 @@ class Node:
             endings.append(self._hub.drain(DRAIN_S_MAX))
         for task in self._working:
             task.cancel()
-        await asyncio.gather(*endings, *self._working, return_exceptions=True)
+        await asyncio.gather(ending, *self._working, return_exceptions=True)
         if hasattr(self, "_api"):
             await self._api.close()
             await self._owners.close()
@@ -309,3 +311,8 @@ class Node:
             await asyncio.gather(self._internal.stop(DRAIN_S_MAX), return_exceptions=True)
         if hasattr(self, "_session"):
             await self._session.close()
+        ending = asyncio.gather(*endings, return_exceptions=True)
+        if self._poller:
+            await self._poller.leave(self._settings.node.shutdown_s_max / 2)
+        if hasattr(self, "_ready_calls"):
+            await self._ready_calls.close()

@@ -26,11 +26,20 @@ from ..ports import (
     Leases,
     Member,
     Membership,
+    ReadyCalls,
     TaskStore,
 )
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5
+CLOCK_LOOK_S = 0.2
+STAND_BY_S = 1.0
+"""An objection that lasts so long makes a member without a lane of this process."""
+STEP_ASIDE_S_MAX = 60.0
+"""How long others may take to take over what a node with a wrong clock gives up."""
+LOOK_S = 0.02
+PLAN_S_MAX = 2.0
+"""How long a process that leaves waits for a plan that says so: without a coordinator there is none."""
 HAND_OVER_STALL_S_MAX = 5.0
 """How long a stop goes on where not one range can be handed over: then others take them, as after a crash."""
 
@@ -61,12 +70,18 @@ class PollerRole:
         constants: ClusterConstants,
         limits: LaneLimits,
         prepare: Callable[[], Awaitable[None]],
+        calls: ReadyCalls | None = None,
     ) -> None:
         self._prepare = prepare
         self._member, self._membership, self._make_journal = member, membership, make_journal
         self._store, self._checkpoints, self._catalog = store, checkpoints, catalog
         self._clock, self._constants, self._limits = clock, constants, limits
+        self._calls = calls
+        self._follower: RangeFollower | None = None
+        self._slot = -1
         self._stopping = False
+        self.objection: Callable[[], str] = lambda: ""
+        """Why this process should own no ranges; "": nothing speaks against it."""
         self.lane: Lane | None = None
         self.counters = LaneCounters()
 
@@ -78,12 +93,36 @@ class PollerRole:
         """Until cancelled or stopped."""
         while not self._stopping:
             try:
+                await self._stand_by()
                 await self._serve_lane()
             except (Unavailable, OwnershipLost, LaneLost) as error:
                 self.counters.lanes_lost += 1
                 log.warning("lane ended", reason=str(error), kind=type(error).__name__, recurring=True)
             if not self._stopping:
                 await self._clock.sleep(RETRY_S)
+
+    async def _stand_by(self) -> None:
+        """While something speaks against owning ranges; as a member without a lane, for the sake of other roles."""
+        began, joined = self._clock.monotonic(), False
+        while (reason := self.objection()) and not self._stopping:
+            if self._clock.monotonic() - began >= STAND_BY_S:
+                log.error("no ranges are taken", reason=reason, recurring=True)
+                if not joined or self._membership.session_lost():
+                    await self._prepare()
+                    await self._membership.join(self._member, wants_lane=False)
+                    joined = True
+            await self._clock.sleep(CLOCK_LOOK_S)
+
+    async def _step_aside(self) -> None:
+        """Returns once something speaks against owning ranges and they are given to others; never where it is alone."""
+        while True:
+            await self._clock.sleep(CLOCK_LOOK_S)
+            if reason := self.objection():
+                if any(m.lane >= 0 and m.lane != self._slot for m in self._membership.members()):
+                    log.error("giving the ranges up", reason=reason)
+                    await self.leave(STEP_ASIDE_S_MAX)
+                    return
+                log.error("there is nobody to give the ranges to", reason=reason, recurring=True)
 
     async def _serve_lane(self) -> None:
         await self._prepare()
@@ -111,10 +150,16 @@ class PollerRole:
 
     async def _follow(self, lane: Lane, slot: int) -> None:
         """Runs the lane while the plan is followed; ends with the first of both, or after a hand-over."""
+        self._slot = slot
+        self._follower = RangeFollower(self._membership, slot, lane, self._clock, self._calls)
         running = asyncio.create_task(lane.run())
-        following = asyncio.create_task(RangeFollower(self._membership, slot, lane, self._clock).run())
+        following = asyncio.create_task(self._follower.run())
+        aside = asyncio.create_task(self._step_aside())
         try:
-            await asyncio.wait([running, following], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, following, aside], return_when=asyncio.FIRST_COMPLETED)
+            if aside.done() and not running.done():
+                following.cancel()
+                await _hand_over(lane)
         except asyncio.CancelledError:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -122,9 +167,10 @@ class PollerRole:
                 await _hand_over(lane)
             raise
         finally:
-            for task in (running, following):
+            self._follower = None
+            for task in (running, following, aside):
                 task.cancel()
-            ended = await asyncio.gather(running, following, return_exceptions=True)
+            ended = await asyncio.gather(running, following, aside, return_exceptions=True)
         for result in ended:
             if isinstance(result, Exception):
                 raise result
@@ -132,6 +178,28 @@ class PollerRole:
     def stop(self) -> None:
         """From now on a cancelled `work` hands its ranges over first."""
         self._stopping = True
+
+    async def leave(self, seconds: float) -> None:
+        """Has the coordinator give this lane's ranges to others, which read ahead before they take them.
+
+        Returns when all are gone, at the latest after so many seconds; at once where there is nobody to take them, and
+        after PLAN_S_MAX where nobody plans it. What is left then is released without a plan, by the end of `work`.
+        """
+        lane, plan = self.lane, self._membership.plan()
+        if lane is None or not any(m.lane >= 0 and m.lane != self._slot for m in self._membership.members()):
+            return
+        try:
+            await self._membership.announce_leaving()
+        except (Unavailable, OwnershipLost) as error:
+            log.warning("leaving unannounced", reason=str(error))
+            return
+        began = self._clock.monotonic()
+        while lane is self.lane and lane.ranges:
+            waited_s = self._clock.monotonic() - began
+            if waited_s > seconds or (waited_s > PLAN_S_MAX and self._membership.plan() == plan):
+                log.warning("leaving with ranges that nobody has taken", ranges=len(lane.ranges))
+                return
+            await self._clock.sleep(LOOK_S)
 
     # ---- RangeOwner
 
@@ -146,6 +214,11 @@ class PollerRole:
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
         """See ports.RangeOwner."""
         return await self.lane.cancel(namespace_id, task_id) if self.lane else HintAnswer.NOT_OWNER
+
+    async def ready(self, range_ids: Sequence[int], lane: int) -> None:
+        """See ports.RangeOwner."""
+        if self._follower is not None:
+            self._follower.ready(range_ids, lane)
 
 
 async def _hand_over(lane: Lane) -> None:

@@ -1,15 +1,17 @@
-"""A poller's follower of the plan: takes what it is given, gives up what others are given."""
+"""A poller's follower of the plan: takes what it is given, gives up what others are given; warm if both sides live."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 import structlog
 
 from ..core.errors import OwnershipLost, Unavailable
-from ..ports import Clock, LeaseHeld, Membership
+from ..ports import Clock, LeaseHeld, Member, Membership, ReadyCalls
+from .warm_moves import Announcer, Patience
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +31,19 @@ class Taker(Protocol):
         """The ranges that it has, or is about to have, or has not yet let go of."""
         ...
 
+    @property
+    def preloaded(self) -> AbstractSet[int]:
+        """The ranges that it has read ahead, or is about to."""
+        ...
+
+    async def preload(self, range_id: int) -> bool:
+        """Reads ahead what another lane still owns. True: taking it will be quick. Bounded in time."""
+        ...
+
+    def discard(self, range_id: int) -> None:
+        """What was read ahead is not needed."""
+        ...
+
     async def take(self, range_id: int) -> None:
         """Becomes the owner of the range. Raises LeaseHeld, Unavailable, OwnershipLost."""
         ...
@@ -39,9 +54,14 @@ class Taker(Protocol):
 
 
 class RangeFollower:
-    """Follows the plan for one lane. Moves run at the same time, one for each range."""
+    """Follows the plan for one lane. Moves run at the same time, one for each range.
 
-    def __init__(self, membership: Membership, lane: int, taker: Taker, clock: Clock) -> None:
+    `calls`: how the owner of a range is told that this lane is ready to take it; without, all moves are cold.
+    """
+
+    def __init__(
+        self, membership: Membership, lane: int, taker: Taker, clock: Clock, calls: ReadyCalls | None = None
+    ) -> None:
         self._membership = membership
         self._lane = lane
         self._taker = taker
@@ -49,6 +69,8 @@ class RangeFollower:
         self._moves: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
         self._held: set[int] = set()
+        self._patience = Patience(clock)
+        self._announcer = Announcer(calls, lane) if calls is not None else None
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,24 +86,57 @@ class RangeFollower:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+            if self._announcer is not None:
+                await self._announcer.close()
+
+    def ready(self, range_ids: Sequence[int], lane: int) -> None:
+        """That lane has read these ranges ahead and would take them now."""
+        self._patience.told(range_ids, lane)
+        self._wake.set()
 
     def _follow(self) -> None:
         """Starts every move that the plan asks for and that is not held back by an earlier failure."""
         assignment, own, now = self._membership.plan().assignment, self._taker.ranges, self._clock.monotonic()
         given = {r for r, lane in assignment.items() if lane == self._lane}
+        elsewhere = {r: assignment[r] for r in sorted(own) if r in assignment and r not in given}
         wishes = [
-            *((r, False) for r in sorted(own) if r in assignment and r not in given),
+            *((r, False) for r in self._to_give(elsewhere)),
             *((r, True) for r in sorted(given) if r not in own),
         ]
+        if self._announcer is not None:
+            for range_id in self._taker.preloaded - given:
+                self._taker.discard(range_id)
         for range_id, own_it in wishes:
             if len(self._moves) >= MOVES_IN_FLIGHT_MAX:
                 break
             if range_id not in self._moves and self._not_before.get(range_id, now) <= now:
                 self._moves[range_id] = asyncio.get_running_loop().create_task(self._move(range_id, own_it))
 
+    def _to_give(self, elsewhere: dict[int, int]) -> list[int]:
+        if self._announcer is None:
+            return list(elsewhere)
+        self._patience.keep(self._taker.ranges)
+        return self._patience.over(elsewhere, self._membership.members())
+
+    def _other_owner(self, range_id: int) -> Member | None:
+        """Another member that holds the range, as far as is known."""
+        owner = self._membership.owner_of(range_id)
+        return owner if owner is not None and owner.lane != self._lane else None
+
+    async def _take(self, range_id: int) -> None:
+        """Reads ahead while the owner still dispatches; then takes, or asks for it if that is not possible yet."""
+        owner = self._other_owner(range_id)
+        if owner is not None and self._announcer is not None and owner.internal_address:
+            if await self._taker.preload(range_id):
+                self._announcer.say(owner, range_id)
+            if range_id not in self._held and self._other_owner(range_id) is not None:
+                raise LeaseHeld(f"range {range_id} is asked for")
+        await self._taker.take(range_id)
+
     async def _move(self, range_id: int, own_it: bool) -> None:
         try:
-            await (self._taker.take(range_id) if own_it else self._taker.give_up(range_id))
+            await (self._take(range_id) if own_it else self._taker.give_up(range_id))
+            self._held.discard(range_id)
             if (range_id in self._taker.ranges) is not own_it:
                 self._hold_back(range_id, HELD_RETRY_S)
         except LeaseHeld:
@@ -105,9 +160,9 @@ class RangeFollower:
         seen = 0
         while True:
             seen = await self._membership.changed(seen)
-            for range_id in self._held:
+            for range_id in [r for r in self._held if self._other_owner(r) is None]:
                 self._not_before.pop(range_id, None)
-            self._held.clear()
+                self._held.discard(range_id)
             self._wake.set()
 
     async def _pause(self) -> None:

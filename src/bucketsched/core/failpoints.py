@@ -20,6 +20,11 @@ NAMES = frozenset(
         "takeover.checkpoint-written",
         "takeover.cleared",
         "takeover.loaded",  # a page of rows taken in, nothing of it dispatched
+        "preload.checkpoint-read",
+        "preload.loaded",  # ready to take the range, which is still another's
+        "hand-over.stored",  # progress stored, still dispatching
+        "hand-over.stopped",  # nothing of the range is under way any more
+        "hand-over.released",
         "close.read",
         "close.journaled",
         "create.stored",  # rows stored, owner not yet told

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import structlog
 
 from ..core import task_id as ids
+from ..core.checkpoint import Checkpoint
 from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt
@@ -20,23 +21,26 @@ from ..ports import (
     Clock,
     HintAnswer,
     Journal,
+    Lease,
     Leases,
     TaskStore,
 )
+from .alarms import Alarms
 from .batch import Refused
 from .changes import Changes
 from .checkpointer import Checkpointer
 from .closer import Closer
 from .dispatcher import Dispatcher, LaneLost
 from .figures import LaneCounters, LaneState
-from .limits import HAND_OVER_S_MAX, LaneLimits
-from .loader import Loader, resident_bytes
+from .hand_over import HandOver
+from .limits import LaneLimits
+from .loader import Loader
 from .marker import Marker
 from .owned_range import OwnedRange, Phase
+from .preload import Preloads
 from .queue_directory import QueueDirectory
 from .rescanner import Rescanner
-from .takeover import JournalMismatch, Takeover
-from .waiting import first_of
+from .takeover import JournalMismatch, PreloadStale, Takeover
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 2.0
@@ -62,20 +66,26 @@ class Lane:
         self._constants, self._journal, self._leases, self._clock = constants, journal, leases, clock
         self._limits = limits
         self._ranges: dict[int, OwnedRange] = {}
+        shadows: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
         self._queues = QueueDirectory(catalog, clock)
         self.dispatcher = Dispatcher(
             self._ranges, journal, leases, self._marker, self._queues, clock, limits, self._counters
         )
         wake = self.dispatcher.wake.set
-        self._loader = Loader(self._ranges, store, clock, limits, constants.horizon_ms, wake)
+        self._loader = Loader(self._ranges, shadows, store, clock, limits, constants.horizon_ms, wake)
         self.dispatcher.drained = self._loader.drained
         self._rescanner = Rescanner(self._ranges, store, clock, limits, self._counters)
         self._checkpointer = Checkpointer(self._ranges, checkpoints, journal, self._marker, clock, limits)
         self._closer = Closer(self._ranges, store, self.dispatcher, self._marker, clock, constants.grace_ms)
         self._changes = Changes(store, self.dispatcher, self._marker, clock)
+        self._preloads = Preloads(shadows, checkpoints, self._loader, clock, self._unread)
+        self._hand_over = HandOver(self._ranges, leases, self.dispatcher, self._marker, self._checkpointer, clock)
         self._takeover = Takeover(
             journal, leases, store, checkpoints, clock, self.dispatcher.reinitialise, lambda: self.dispatcher.last
+        )
+        self._alarms = Alarms(
+            self._ranges, checkpoints, clock, self._takeover.orders, self._retry, constants.retention_ms
         )
 
     @property
@@ -100,7 +110,7 @@ class Lane:
             ranges=Counter(one.phase.value for one in owned),
             heap_rows=sum(len(one.heap) for one in owned),
             ready_rows=self.dispatcher.ready_rows,
-            resident_bytes=resident_bytes(self._ranges),
+            resident_bytes=self._loader.resident_bytes(),
             marks_waiting=self._marker.marks_waiting,
             changes_waiting=self.dispatcher.changes_waiting,
             checkpoint_age_s=self._checkpointer.age_s(),
@@ -124,6 +134,7 @@ class Lane:
             self._closer.run(),
             self._queues.run(),
         ]
+            self._alarms.run(),
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -142,14 +153,16 @@ class Lane:
         self._loader.wake.set()
 
     async def stop(self) -> None:
-        """Hands every range over: dispatch stops at a transaction's end, facts and checkpoint are stored, released.
+        """Hands every range over, see HandOver; what was committed is marked.
 
         Goes on trying where the store or the lease service can't be reached: the caller bounds it.
         """
-        while active := self.active():
-            await asyncio.gather(*(self.give_up(range_id) for range_id in active))
+        while own := [o for o in self._ranges.values() if o.phase in (Phase.ACTIVE, Phase.STOPPING, Phase.ALARMED)]:
+            await asyncio.gather(*(self._hand_over.give_up(owned) for owned in own))
             if self.active():
-                log.warning("hand-over waits for the store or the lease service", ranges=len(self.active()))
+                log.warning(
+                    "hand-over waits for the store or the lease service", ranges=len(self.active()), recurring=True
+                )
                 await self._clock.sleep(RETRY_S_MIN)
         log.info("every range is handed over")
 
@@ -160,23 +173,65 @@ class Lane:
     # ---- ranges
 
     async def take(self, range_id: int) -> None:
+    async def preload(self, range_id: int) -> bool:
+        """Reads what is due soon of a range that is to be taken from a living owner: the move is short then.
+
+        True once that is done; False where it can't be, or the lane has the range.
+        """
+        return range_id not in self._ranges and await self._preloads.load(range_id)
+
+    @property
+    def preloaded(self) -> set[int]:
+        """The ranges that it has read ahead of their leases, or is about to."""
+        return self._preloads.ranges
+
+    def discard(self, range_id: int) -> None:
+        """The range is not to be taken after all."""
+        self._preloads.discard([range_id])
+
         """Becomes the owner of a range. Raises LeaseHeld, Unavailable (no lease taken), OwnershipLost."""
         if range_id in self._ranges:
             return
         lease, began = await self._leases.acquire(range_id), self._clock.monotonic()
-        shards = self._constants.shards_of(range_id)
-        owned = OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded, self._queues.expect)
+        if (preload := self._preloads.taken(range_id)) is not None and preload.owned.epoch < lease.epoch:
+            preload.owned.adopt(lease)
+            owned, since = preload.owned, preload.checkpoint
+        else:
+            owned, since = self._unread(lease), None
         self._ranges[range_id] = owned
         pause = RETRY_S_MIN
+        owned = await self._recover(owned, since)
+        if owned.phase is Phase.ACTIVE:
+            kind = "fenced" if lease.predecessors else "released" if since is None else "preloaded"
+            self._counters.taken(kind, self._clock.monotonic() - began)
+            self._loader.wake.set()
+            self.dispatcher.wake.set()
+            if since is not None and await self._rescanner.scan(owned):
+                self._found()
+
+    def _unread(self, lease: Lease) -> OwnedRange:
+        shards = self._constants.shards_of(lease.range_id)
+        return OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded, self._queues.expect)
+
+    async def _recover(self, owned: OwnedRange, since: Checkpoint | None = None) -> OwnedRange:
+        """Until the range is served, lost, or stands still. `since`: the checkpoint that its preload began with.
+
+        At the first failure a preload is thrown away: the range that is returned may be another object.
+        """
         while owned.phase is Phase.RECOVERING:
             try:
-                await self._takeover.recover(owned)
+                await self._takeover.recover(owned, since)
             except Unavailable as error:
-                log.warning("takeover waits", range=range_id, error=str(error), recurring=True)
+                log.warning("takeover waits", range=owned.range_id, error=str(error), recurring=True)
+                owned, since = self._anew(owned, since), None
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
             except (JournalMismatch, JournalCorrupt) as error:
+            except PreloadStale as stale:
+                log.info("a preload is of no use", range=owned.range_id, reason=str(stale))
+                owned, since = self._anew(owned, since), None
                 owned.phase = Phase.ALARMED
+                owned, since = self._anew(owned, since), None  # what was read may be done when it goes on
                 log.critical("range stands still: its journal does not match its checkpoint", error=str(error))
             except OwnershipLost:
                 self.dispatcher.drop(owned)
@@ -187,57 +242,31 @@ class Lane:
             except Exception:
                 self.dispatcher.drop(owned)
                 raise
-        if owned.phase is Phase.ACTIVE:
-            self._counters.taken("fenced" if lease.predecessors else "released", self._clock.monotonic() - began)
-        self._loader.wake.set()
+        return owned
+
+    def _anew(self, owned: OwnedRange, since: Checkpoint | None) -> OwnedRange:
+        """The range without what was read of it before its lease, if anything was."""
+        if since is None or owned.phase is not Phase.RECOVERING:
+            return owned
+        fresh = self._unread(owned.lease)
+        fresh.sequence = owned.sequence  # two checkpoints of one order could be mixed
+        owned.phase = Phase.GONE
+        self._ranges[owned.range_id] = fresh
+        return fresh
+
+    async def _retry(self, owned: OwnedRange) -> None:
+        """A range that stood still, and whose checkpoint has changed. Raises OwnershipLost."""
+        await self._recover(owned)
+        self._found()
 
     def _crowded(self) -> bool:
         """True while there is no memory for hinted rows: the loader comes back for them."""
-        return 2 * resident_bytes(self._ranges) >= 3 * self._limits.heap_bytes_max
+        return 2 * self._loader.resident_bytes() >= 3 * self._limits.heap_bytes_max
 
     async def give_up(self, range_id: int) -> None:
-        """Hands a range over cleanly, or drops it where it is lost already.
-
-        Where the store can't be reached the range goes on being served, and this returns: ask again. What was loaded
-        must not stand still while nobody can take it.
-        """
-        owned = self._ranges.get(range_id)
-        if owned is None or owned.phase is not Phase.ACTIVE:
-            return
-        try:
-            if not await self._store_progress(owned):
-                return
-            owned.phase = Phase.STOPPING
-            if await self._store_progress(owned):
-                await self._leases.release(owned.lease)
-                log.debug("range released", range=range_id, epoch=owned.epoch)
-                owned.phase = Phase.GONE
-                self._ranges.pop(range_id, None)
-        except Unavailable as error:
-            log.debug("release waits", range=range_id, error=str(error))
-        except OwnershipLost:
-            self.dispatcher.drop(owned)
-        finally:
-            if owned.phase is Phase.STOPPING:
-                owned.phase = Phase.ACTIVE
-                self.dispatcher.wake.set()
-
-    async def _store_progress(self, owned: OwnedRange) -> bool:
-        """Marks and checkpoint of what is committed by now; False where the store does not answer in time."""
-        async with self.dispatcher.turn:
-            offset = self.dispatcher.last[0]
-        reached = asyncio.create_task(self._marker.reached(owned, offset))
-        stored = asyncio.Event()
-        reached.add_done_callback(lambda _: stored.set())
-        try:
-            await first_of(stored, self._clock, HAND_OVER_S_MAX)
-        finally:
-            reached.cancel()
-        if not stored.is_set():
-            log.debug("release waits for the store", range=owned.range_id)
-            return False
-        await self._checkpointer.save(owned)
-        return True
+        """Hands a range over cleanly, or drops it where it is lost already. See HandOver."""
+        if (owned := self._ranges.get(range_id)) is not None:
+            await self._hand_over.give_up(owned)
 
     # ---- questions
 

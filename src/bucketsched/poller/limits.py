@@ -9,6 +9,8 @@ REMEMBER_MS = 30_000
 LOAD_FIRST_MS = 5_000
 """What is due within this is urgent: the loader may take twice its budget for it."""
 RESCAN_AHEAD_MS = 10_000
+PRELOAD_AHEAD_MS = 10_000
+"""How far ahead a range is read that is not owned yet. Ready is what is read half as far."""
 REOPEN_MS = 600_000
 """How far back buckets are opened again that were closed while the clock was ahead."""
 ADMISSION_S_MAX = 2.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 
 import structlog
 
@@ -19,7 +20,7 @@ from ..core.errors import Unavailable
 from ..core.task import bucket_end_ms, bucket_of
 from ..ports import Clock, TaskStore
 from .cursor import Cursor
-from .limits import LOAD_FIRST_MS, REMEMBER_MS, LaneLimits
+from .limits import LOAD_FIRST_MS, PRELOAD_AHEAD_MS, REMEMBER_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
 from .waiting import first_of
 
@@ -28,23 +29,27 @@ IDLE_S = 1.0
 
 
 class Loader:
-    """One per lane."""
+    """One per lane. `shadows` are ranges that it may own soon: of them it reads only what is due next."""
 
     def __init__(
         self,
         ranges: dict[int, OwnedRange],
+        shadows: dict[int, OwnedRange],
         store: TaskStore,
         clock: Clock,
         limits: LaneLimits,
         horizon_ms: int,
         loaded: Callable[[], None],
     ) -> None:
-        self._ranges, self._store, self._clock, self._limits = ranges, store, clock, limits
+        self._ranges, self._shadows, self._store = ranges, shadows, store
+        self._clock, self._limits = clock, limits
         self._horizon_ms, self._loaded = horizon_ms, loaded
         self._reads: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self._starved = False
         self.wake = asyncio.Event()
+        self.progress = asyncio.Event()
+        """Set, and replaced by another one, when a read has ended."""
 
     def drained(self) -> None:
         """Rows have left the heaps: there may be room again."""
@@ -76,24 +81,32 @@ class Loader:
                     log.error("the clock went back: closed buckets are open again", range=owned.range_id)
                 owned.buckets.extend(present_ms, now_ms + self._horizon_ms)
                 waiting += [(c.bucket < present, c.edge_ms, c.shard, owned, c) for c in owned.buckets.unread()]
+        for shadow in self._shadows.values():
+            shadow.buckets.extend(present_ms, now_ms + PRELOAD_AHEAD_MS)
+            ahead = [c for c in shadow.buckets.unread() if c.edge_ms < now_ms + PRELOAD_AHEAD_MS]
+            waiting += [(c.bucket < present, c.edge_ms, c.shard, shadow, c) for c in ahead]
         waiting.sort(key=lambda item: item[:3])
-        for _, edge_ms, _, owned, cursor in waiting:
+        for behind, edge_ms, _, owned, cursor in waiting:
             if len(self._reads) >= self._limits.reads_in_flight_max:
                 return
-            if self._room(owned, urgent=edge_ms < now_ms + LOAD_FIRST_MS):
+            urgent = owned.phase is Phase.ACTIVE and edge_ms < now_ms + LOAD_FIRST_MS
+            if self._room(owned, urgent, behind):
                 self._begin(owned, cursor)
             else:
                 self._starved = True
 
-    def _room(self, owned: OwnedRange, urgent: bool) -> bool:
-        """What is urgent may take twice the budget; and a range that holds nothing may always read something."""
+    def _room(self, owned: OwnedRange, urgent: bool, behind: bool) -> bool:
+        """What is urgent may take twice the budget, a backlog half of it: the present must find room beside it. And a
+        range that holds nothing may always read something."""
         rows_max, bytes_max = self._limits.heap_rows_max, self._limits.heap_bytes_max
-        if urgent:
+        if behind:
+            rows_max, bytes_max = rows_max // 2, bytes_max // 2
+        elif urgent:
             rows_max, bytes_max = 2 * rows_max, 2 * bytes_max
         held = owned.resident_rows + owned.reading_rows
         if urgent and not held:
             return True
-        return held + self._page_rows(owned) <= rows_max and resident_bytes(self._ranges) < bytes_max
+        return held + self._page_rows(owned) <= rows_max and self.resident_bytes() < bytes_max
 
     def _page_rows(self, owned: OwnedRange) -> int:
         return min(self._limits.page_rows_max, max(1, self._limits.heap_rows_max // (2 * len(owned.shards))))
@@ -131,8 +144,10 @@ class Loader:
             owned.end_read(read)
             owned.reading_rows -= limit
             self.wake.set()
+            self.progress.set()
+            self.progress = asyncio.Event()
 
-
-def resident_bytes(ranges: dict[int, OwnedRange]) -> int:
-    """What the loaded rows of all ranges take in memory, about."""
-    return sum(owned.resident_bytes for owned in ranges.values())
+    def resident_bytes(self) -> int:
+        """What the loaded rows of all ranges take in memory, about."""
+        both = chain(self._ranges.values(), self._shadows.values())
+        return sum(owned.resident_bytes for owned in both)

@@ -103,6 +103,11 @@ class OpenBuckets:
         cursors = self._reading.get(bucket)
         return min(c.edge_ms + 1 for c in cursors.values()) if cursors else None
 
+    def are_read(self, from_ms: int, until_ms: int) -> bool:
+        """True if everything due in this window is read, as far as it is in open buckets."""
+        window = range(max(bucket_of(from_ms), self.first), bucket_of(until_ms) + 1)
+        return all((self.read_up_to_ms(b) or 0) >= min(until_ms, bucket_end_ms(b)) for b in window)
+
     def all_begun(self) -> list[int]:
         """Every bucket that is begun, in order."""
         return sorted([*self._reading, *self._read])

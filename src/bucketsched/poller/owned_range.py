@@ -36,6 +36,8 @@ HELD_HINTS_MAX = 10_000
 class Phase(Enum):
     """RECOVERING answers nothing; ACTIVE dispatches; STOPPING finishes; GONE is somebody else's."""
 
+    PRELOADING = "preloading"
+    """Read ahead of its lease, while somebody else still owns it."""
     RECOVERING = "recovering"
     ACTIVE = "active"
     STOPPING = "stopping"
@@ -87,6 +89,8 @@ class OwnedRange:
         self.scanned_ms = 0
         """When the last scan of the present began that succeeded."""
         self.remembered_from_ms = 0
+        self.served_from_ms = 0
+        """Since when this lane serves it."""
         self.sequence = 0
         self.resident_rows = 0
         self.resident_bytes = 0
@@ -127,9 +131,32 @@ class OwnedRange:
 
     def open(self, first_open_bucket: int, low_due_ms: dict[int, int], now_ms: int) -> None:
         """Begins at what a checkpoint says; `now_ms` is late enough that nobody settled a row due after it unmarked."""
-        assert self.phase is Phase.RECOVERING, self.phase
+        assert self.phase in (Phase.RECOVERING, Phase.PRELOADING), self.phase
         self.buckets.begin_at(first_open_bucket, low_due_ms)
-        self.remembered_from_ms = self.scanned_ms = now_ms
+        self.remembered_from_ms = self.scanned_ms = self.served_from_ms = now_ms
+
+    def adopt(self, lease: Lease) -> None:
+        """The lease is here; whether what was read before it may be kept, the checkpoint will say."""
+        assert self.phase is Phase.PRELOADING, self.phase
+        assert lease.range_id == self.range_id
+        assert lease.epoch > self.epoch, (lease.epoch, self.epoch)
+        self.lease, self.epoch, self.phase = lease, lease.epoch, Phase.RECOVERING
+
+    def resume(self, first_open_bucket: int, now_ms: int) -> None:
+        """What was read before the lease is kept. `now_ms`: as for `open`.
+
+        `scanned_ms` stays what it was at the beginning of that reading: what was created since is yet to be found, and
+        no checkpoint may pass it. In a bucket that was closed meanwhile everything is settled but what came late to it,
+        and that is admitted by nobody but its creator's question.
+        """
+        assert self.phase is Phase.RECOVERING, self.phase
+        while self.buckets.first < first_open_bucket:
+            for ref in self._undone.pop(self.buckets.first, ()):
+                if self._known.get(ref) == QUEUED:
+                    del self._known[ref]
+            self.queued.pop(self.buckets.first, None)
+            self.buckets.close_first()
+        self.remembered_from_ms = self.served_from_ms = now_ms
 
     def reopen(self, now_ms: int) -> bool:
         """Opens buckets again that were closed while the clock was ahead; True if there are any.
@@ -147,6 +174,9 @@ class OwnedRange:
 
     def absorb(self, cursor: Cursor, page: Page, until_ms: int) -> int:
         """Takes a page in; how many rows were new."""
+        if cursor.bucket < self.buckets.first:
+            cursor.reading = False  # closed by the former owner since this read began
+            return 0
         new = sum(self.admit(task) for task in page.tasks)
         cursor.advance(page.tasks[-1].row if page.tasks else None, until_ms, page.complete)
         self.end_page(cursor)
@@ -255,9 +285,12 @@ class OwnedRange:
             self._watchers.pop(ref, None)
 
     def replayed(self, ref: bytes, kind: FactKind) -> None:
-        """A predecessor's record says so, and its mark is stored."""
+        """A predecessor's record says so, and its mark is stored. A read from before the lease may have brought it, or
+        may still."""
+        if self._known.get(ref) == QUEUED:
+            self.queued[bucket_of(ref_due_ms(ref))] -= 1
         self._known[ref] = kind + MARKED
-        heappush(self._remembered, (ref, 0))
+        heappush(self._remembered, (ref, self._read_number))
 
     def marked(self, ref: bytes) -> None:
         """The mark of a settled row is stored."""
@@ -305,13 +338,22 @@ class OwnedRange:
             self._undone.pop(bucket, None)
         return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)
 
+    def _limit_ms(self, now_ms: int) -> int:
+        return min(now_ms, self.scanned_ms) - REMEMBER_MS
+
+    def low_due_to_store(self, now_ms: int) -> dict[int, int]:
+        """As `open_low_due`. From now on a hint of a row due before the limit is not simply taken: whoever takes the
+        range would not look for it there. Its record proves it instead."""
+        self.remembered_from_ms = max(self.remembered_from_ms, self._limit_ms(now_ms))
+        return self.open_low_due(now_ms)
+
     def open_low_due(self, now_ms: int) -> dict[int, int]:
         """Per open bucket the due time before which everything is journaled, as a checkpoint keeps it.
 
         A bucket of which nothing is done is left out. It trails the present, and the last scan that succeeded, so that
         rows whose hints were lost are found again by whoever takes the range.
         """
-        limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS
+        limit_ms = self._limit_ms(now_ms)
         lows = {bucket: self._low_due_ms(bucket, limit_ms) for bucket in self.buckets.all_begun()}
         done = {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
         return self.buckets.not_begun() | done

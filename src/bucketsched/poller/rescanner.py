@@ -19,6 +19,8 @@ from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 SCANS_IN_FLIGHT_MAX = 4
+TAKEN_IN_FLIGHT_MAX = 16
+"""Of ranges that were just taken: what was created meanwhile may be due."""
 FETCHED_ROWS_MAX = 50
 """Missing rows of one scan that are fetched one by one; of more, the stretches of their partitions are read."""
 HINTS_UNDER_WAY_S = 0.1
@@ -40,6 +42,7 @@ class Rescanner:
         self._ranges, self._store, self._clock, self._limits = ranges, store, clock, limits
         self._counters = counters or LaneCounters()
         self._wake = asyncio.Event()
+        self._taken = asyncio.Semaphore(TAKEN_IN_FLIGHT_MAX)
 
     def hurry(self) -> None:
         """A hint could not be followed: scan now."""
@@ -52,15 +55,18 @@ class Rescanner:
             self._wake.clear()
             gate = asyncio.Semaphore(SCANS_IN_FLIGHT_MAX)
             active = [owned for owned in self._ranges.values() if owned.phase is Phase.ACTIVE]
-            counts = await asyncio.gather(*(self._scan(owned, gate) for owned in active))
+            counts = await asyncio.gather(*(self.scan(owned, gate) for owned in active))
             if any(counts):
                 self._counters.rescanned_rows += sum(counts)
                 log.info("rescan found rows without a hint", rows=sum(counts))
                 found()
 
-    async def _scan(self, owned: OwnedRange, gate: asyncio.Semaphore) -> int:
-        """Begins where the last scan that succeeded left off, so that none is missed while the store is away."""
-        async with gate:
+    async def scan(self, owned: OwnedRange, gate: asyncio.Semaphore | None = None) -> int:
+        """Begins where the last scan that succeeded left off, so that none is missed while the store is away.
+
+        How many rows nobody told of. Without a `gate` it is a range that was just taken, and all of them share one.
+        """
+        async with gate or self._taken:
             now_ms = self._clock.now_ms()
             from_ms, until_ms = min(now_ms, owned.scanned_ms) - REMEMBER_MS, now_ms + RESCAN_AHEAD_MS
             new = 0

@@ -10,10 +10,15 @@ The order is that of the protocol's model; each step's reason:
                 of this range is stored (marks, moved rows); then a checkpoint of the new epoch, so that the next taker
                 finds a partition in which everything older is stored.
 5. clear        the predecessors, by a versioned write: it proves that the lease still stands.
+
+A range that was read ahead of its lease (see preload) is replayed from the checkpoint that was read *before* its rows,
+if the one of step 2 is of the same epoch: what was marked between the two may have been read without its mark. If the
+former owner has released it and nobody is to be fenced, step 5 is left out: who took it since would fence this lane.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -21,9 +26,9 @@ import structlog
 
 from ..core import failpoints
 from ..core import task_id as ids
-from ..core.checkpoint import NO_OFFSET, Checkpoint, record_hash
+from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_hash
 from ..core.errors import OwnershipLost, Unavailable
-from ..core.journal_record import JournalRecord, Section, decode
+from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
 from ..core.task import FactKind, Mark, RowRef, TaskRow
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
@@ -32,37 +37,76 @@ from .waiting import Shared
 
 log = structlog.get_logger(__name__)
 READ_LANES_MAX = 64
+DECODED_PER_TURN = 1_000
 
 
 class JournalMismatch(Exception):
     """The journal is not the one that the checkpoint was written for: recreated, or truncated."""
 
 
+class PreloadStale(Exception):
+    """What was read ahead of the lease is of no use: somebody else has owned the range since."""
+
+
 @dataclass(slots=True)
 class Replay:
-    """What a predecessor's journal says of one range since its checkpoint."""
+    """What a predecessor's journal says of one range since its checkpoint. `stored_offset`: the consequences of the
+    records up to it are stored already.
+    """
 
+    stored_offset: int = NO_OFFSET
     settled: dict[bytes, FactKind] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     moved: list[tuple[bytes, int]] = field(default_factory=list)
     first_open_bucket: int = 0
 
-    def apply(self, record: JournalRecord, section: Section) -> None:
+    def apply(self, offset: int, record: JournalRecord, section: Section) -> None:
         """Takes in one section of one record, in the journal's order."""
+        stored = offset <= self.stored_offset
         for ref in section.dispatched:
-            self._settle(Mark(ref, FactKind.DISPATCHED, record.at_ms))
+            self._settle(Mark(ref, FactKind.DISPATCHED, record.at_ms), stored)
         for other in section.others:
             at_ms = other.new_due_ms if other.kind is FactKind.MOVED else record.at_ms
-            self._settle(Mark(other.ref, other.kind, at_ms, other.reason))
-            if other.kind is FactKind.MOVED:
+            self._settle(Mark(other.ref, other.kind, at_ms, other.reason), stored)
+            if other.kind is FactKind.MOVED and not stored:
                 self.moved.append((other.ref, other.new_due_ms))
         for bucket in section.closed:
             self.first_open_bucket = max(self.first_open_bucket, bucket + 1)
 
-    def _settle(self, mark: Mark) -> None:
+    def _settle(self, mark: Mark, stored: bool) -> None:
         assert mark.ref not in self.settled, "a row was settled twice"
         self.settled[mark.ref] = mark.kind
-        self.marks.append(mark)
+        if not stored:
+            self.marks.append(mark)
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A part of a journal partition, decoded once for all ranges that are taken at the same time."""
+
+    values: dict[int, bytes] = field(default_factory=dict)
+    """Records by offset."""
+    sections: dict[int, list[tuple[int, JournalRecord, Section]]] = field(default_factory=dict)
+    """By range, with the records' offsets."""
+    corrupt: list[tuple[int, JournalCorrupt]] = field(default_factory=list)
+
+    def add(self, entry: JournalEntry) -> None:
+        """The next record."""
+        self.values[entry.offset] = entry.value
+        try:
+            record = decode(entry.value)
+        except JournalCorrupt as error:
+            self.corrupt.append((entry.offset, error))
+            return
+        for section in record.sections:
+            self.sections.setdefault(section.range_id, []).append((entry.offset, record, section))
+
+    def behind(self, offset: int, range_id: int) -> list[tuple[int, JournalRecord, Section]]:
+        """What later records say of a range. Raises JournalCorrupt where that can't be known."""
+        for at, error in self.corrupt:
+            if at > offset:
+                raise error
+        return [found for found in self.sections.get(range_id, ()) if found[0] > offset]
 
 
 class Takeover:
@@ -81,38 +125,57 @@ class Takeover:
         self._journal, self._leases, self._store, self._checkpoints = journal, leases, store, checkpoints
         self._clock, self._reinitialise, self._last = clock, reinitialise, last
         self._fences: dict[int, Shared[None, None]] = {}
-        self._reads: dict[int, Shared[int, list[JournalEntry]]] = {}
+        self._reads: dict[int, Shared[int, Stretch]] = {}
+        self.orders: dict[int, int] = {}
+        """By range, of the checkpoint that was read last: an alarm stands until there is another one."""
 
-    async def recover(self, owned: OwnedRange) -> None:
-        """Steps 2 to 5 for a leased range; it is ACTIVE afterwards.
+    async def recover(self, owned: OwnedRange, since: Checkpoint | None = None) -> None:
+        """Steps 2 to 5 for a leased range; it is ACTIVE afterwards. `since`: the checkpoint that a preload began with.
 
-        Raises Unavailable (again from step 2), OwnershipLost, JournalMismatch.
+        Raises Unavailable (again from step 2), OwnershipLost, JournalMismatch, JournalCorrupt, PreloadStale.
         """
         failpoints.reach("takeover.leased")
-        checkpoint = await self._checkpoints.load(owned.range_id)
-        if checkpoint is None:
-            raise JournalMismatch(f"range {owned.range_id} has no checkpoint: run `bucketsched admin migrate`")
+        checkpoint = await self._load(owned.range_id)
         failpoints.reach("takeover.checkpoint-read")
         await self._check_epoch(owned, checkpoint)
+        if since is not None and not _continues(checkpoint, since):
+            raise PreloadStale(f"its checkpoint was of epoch {since.epoch}, now there is one of {checkpoint.epoch}")
         for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
-        replay = await self._replay(owned.range_id, checkpoint)
+        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
         await write_consequences(self._store, await self._successors(replay), replay.marks)
         failpoints.reach("takeover.replayed")
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)
         failpoints.reach("takeover.checkpoint-written")
-        await self._leases.clear_predecessors(owned.lease)
+        if owned.lease.predecessors or since is None:
+            await self._leases.clear_predecessors(owned.lease)
         failpoints.reach("takeover.cleared")
-        self._activate(owned, successor, replay)
+        self._activate(owned, successor, replay, preloaded=since is not None)
         log.debug("range taken", range=owned.range_id, epoch=owned.epoch, replayed=len(replay.settled))
 
-    def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay) -> None:
-        owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
+    def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay, preloaded: bool) -> None:
+        """One step: nobody sees what was preloaded without what became of it since."""
+        if not preloaded:
+            owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
         for ref, kind in replay.settled.items():
             owned.replayed(ref, kind)
+        if preloaded:
+            owned.resume(checkpoint.first_open_bucket, self._clock.latest_ms())
         owned.phase = Phase.ACTIVE
+
+    async def _load(self, range_id: int) -> Checkpoint:
+        """The checkpoint. Raises JournalMismatch where there is none that can be read, Unavailable."""
+        try:
+            checkpoint = await self._checkpoints.load(range_id)
+        except CheckpointCorrupt as error:
+            self.orders[range_id] = error.order
+            raise JournalMismatch(str(error)) from error
+        self.orders[range_id] = checkpoint.order if checkpoint else 0
+        if checkpoint is None:
+            raise JournalMismatch(f"range {range_id} has no checkpoint: run `bucketsched admin migrate`")
+        return checkpoint
 
     async def _check_epoch(self, owned: OwnedRange, old: Checkpoint) -> None:
         """A lease service that was restored from an old copy gives epochs a second time: then there is a checkpoint of
@@ -145,27 +208,22 @@ class Takeover:
 
     # ---- replaying
 
-    async def _replay(self, range_id: int, checkpoint: Checkpoint) -> Replay:
-        if checkpoint.journal != self._journal.name:
-            raise JournalMismatch(f"the checkpoint is for journal {checkpoint.journal}, this is {self._journal.name}")
-        applied = checkpoint.applied_offset
-        entries = await self._read(checkpoint.lane, max(applied, 0))
+    async def _replay(self, range_id: int, since: Checkpoint, current: Checkpoint) -> Replay:
+        if since.journal != self._journal.name:
+            raise JournalMismatch(f"the checkpoint is for journal {since.journal}, this is {self._journal.name}")
+        applied = since.applied_offset
+        stretch = await self._read(since.lane, max(applied, 0))
         if applied != NO_OFFSET:
-            await self._verify(range_id, checkpoint, entries[0] if entries else None)
-            entries = entries[1:]
-        replay = Replay()
-        for entry in entries:
-            record = decode(entry.value)
-            for section in record.sections:
-                if section.range_id == range_id:
-                    replay.apply(record, section)
+            await self._verify(range_id, since, stretch.values.get(applied))
+        replay = Replay(current.applied_offset)
+        for offset, record, section in stretch.behind(applied, range_id):
+            replay.apply(offset, record, section)
         return replay
 
-    async def _verify(self, range_id: int, checkpoint: Checkpoint, first: JournalEntry | None) -> None:
+    async def _verify(self, range_id: int, checkpoint: Checkpoint, value: bytes | None) -> None:
         """The record that the checkpoint ends with must still be there. If it was trimmed because the checkpoint has
         moved on meanwhile, the taker begins again; else the journal is not what it was."""
-        right = first is not None and first.offset == checkpoint.applied_offset
-        if right and first is not None and record_hash(first.value) == checkpoint.applied_hash:
+        if value is not None and record_hash(value) == checkpoint.applied_hash:
             return
         again = await self._checkpoints.load(range_id)
         if again is not None and again.order != checkpoint.order:
@@ -173,19 +231,23 @@ class Takeover:
         where = f"lane {checkpoint.lane}, offset {checkpoint.applied_offset}"
         raise JournalMismatch(f"range {range_id}: the journal does not hold the record of its checkpoint ({where})")
 
-    async def _read(self, lane: int, start: int) -> list[JournalEntry]:
+    async def _read(self, lane: int, start: int) -> Stretch:
+        """The partition from `start`, or from somewhere before it, to its end."""
         if lane not in self._reads:
             assert len(self._reads) < READ_LANES_MAX
 
-            async def read(starts: list[int], lane: int = lane) -> list[JournalEntry]:
-                found: list[JournalEntry] = []
+            async def read(starts: list[int], lane: int = lane) -> Stretch:
+                found = Stretch()
                 start = max(min(starts), await self._journal.start(lane))
                 async for entries in self._journal.read(lane, start):
-                    found += entries
+                    for at, entry in enumerate(entries, 1):
+                        found.add(entry)
+                        if at % DECODED_PER_TURN == 0:
+                            await asyncio.sleep(0)  # dispatch goes on meanwhile
                 return found
 
             self._reads[lane] = Shared(read)
-        return [entry for entry in await self._reads[lane].ask(start) if entry.offset >= start]
+        return await self._reads[lane].ask(start)
 
     async def _successors(self, replay: Replay) -> list[TaskRow]:
         """The rows that moves have made, again: writing them is idempotent."""
@@ -199,3 +261,9 @@ class Takeover:
             body, generation = stored.row.body, ref.generation + 1
             rows.append(TaskRow(new_due_ms, ref.namespace_id, ref.task_id, body, generation, ref.attempt))
         return rows
+
+
+def _continues(current: Checkpoint, since: Checkpoint) -> bool:
+    """True if nobody else has served the range between the two."""
+    same = (current.epoch, current.journal, current.lane) == (since.epoch, since.journal, since.lane)
+    return same and current.sequence >= since.sequence

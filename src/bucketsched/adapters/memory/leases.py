@@ -249,6 +249,16 @@ class MemoryMembership:
         self._seen = await self._world.changed(self._seen)
         return self._seen
 
+    async def announce_leaving(self) -> None:
+        """See ports.Membership."""
+        await self._world.reach()
+        held = [name for name, (session, _) in self._world.joined.items() if session is self._session]
+        if not held:
+            raise OwnershipLost("this process is no member")
+        session, member = self._world.joined[held[0]]
+        self._world.joined[held[0]] = session, replace(member, leaving=True)
+        self._world.change()
+
     def session_lost(self) -> bool:
         """See ports.Membership. Nobody knows it before the service can be reached again."""
         self._lost = self._lost or (self._session is not None and not self._session.alive and self._world.reachable)

@@ -139,6 +139,13 @@ class InProcessMembership:
         self._seen = now
         return self._leases.version
 
+    async def announce_leaving(self) -> None:
+        """See ports.Membership."""
+        if self._member is None:
+            raise OwnershipLost("this process is no member")
+        self._member = replace(self._member, leaving=True)
+        self._leases.tell()
+
     def session_lost(self) -> bool:
         """See ports.Membership."""
         return False

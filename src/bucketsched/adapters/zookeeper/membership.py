@@ -37,6 +37,7 @@ class ZooKeeperMembership:
         self._view: ClusterView | None = None
         self._following: asyncio.Task[None] | None = None
         self._leases: ZooKeeperLeases | None = None
+        self._joined: Member | None = None
         self._version = self._seen = 0
         self._moved = asyncio.Event()
 
@@ -54,7 +55,7 @@ class ZooKeeperMembership:
             if isinstance(error, OwnershipLost):
                 raise Unavailable(f"the new session was lost: {error}") from error
             raise
-        self._session, self._view = session, view
+        self._session, self._view, self._joined = session, view, joined
         self._following = asyncio.get_running_loop().create_task(view.follow())
         if slot is not None:
             self._leases = ZooKeeperLeases(session, self._tree, slot, member.member_id, view.last_seen)
@@ -91,6 +92,16 @@ class ZooKeeperMembership:
         if seen is None:
             self._seen = self._version
         return self._version
+
+    async def announce_leaving(self) -> None:
+        """See ports.Membership."""
+        if self._session is None or self._joined is None:
+            raise OwnershipLost("this process is no member")
+        path = self._tree.member(quote(self._joined.member_id, safe=""))
+        try:
+            await self._session.multi(put(path, encode_member(replace(self._joined, leaving=True)), 0))
+        except Refused as refused:
+            raise OwnershipLost(f"this process is no member: {refused.error!r}") from refused
 
     def session_lost(self) -> bool:
         """See ports.Membership. ZooKeeper's being unreachable does not make it true, however long that lasts."""

@@ -51,6 +51,11 @@ class OwnerServiceStub:
                 request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Ready = channel.unary_unary(
+                '/bucketsched.internal.v1.OwnerService/Ready',
+                request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyResponse.FromString,
+                _registered_method=True)
 
 
 class OwnerServiceServicer:
@@ -78,6 +83,14 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ready(self, request, context):
+        """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
+        the plan gives away anyway.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OwnerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +108,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.FromString,
                     response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.SerializeToString,
+            ),
+            'Ready': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ready,
+                    request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyRequest.FromString,
+                    response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +198,33 @@ class OwnerService:
             '/bucketsched.internal.v1.OwnerService/Cancel',
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.SerializeToString,
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ready(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.internal.v1.OwnerService/Ready',
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyRequest.SerializeToString,
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyResponse.FromString,
             options,
             channel_credentials,
             insecure,

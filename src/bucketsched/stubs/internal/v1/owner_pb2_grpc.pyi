@@ -40,6 +40,10 @@ class OwnerServiceStub:
     Admit: _grpc.UnaryUnaryMultiCallable[_owner_pb2.AdmitRequest, _owner_pb2.AdmitResponse]
     """The row's bucket is over: make sure that it is dispatched, moved to now if its bucket is closed."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]
+    Ready: _grpc.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]
+    """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
+    the plan gives away anyway.
+    """
 
 @_typing.type_check_only
 class OwnerServiceAsyncStub(OwnerServiceStub):
@@ -53,6 +57,10 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Admit: _aio.UnaryUnaryMultiCallable[_owner_pb2.AdmitRequest, _owner_pb2.AdmitResponse]  # type: ignore[assignment]
     """The row's bucket is over: make sure that it is dispatched, moved to now if its bucket is closed."""
     Cancel: _aio.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]  # type: ignore[assignment]
+    Ready: _aio.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]  # type: ignore[assignment]
+    """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
+    the plan gives away anyway.
+    """
 
 class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Between nodes: what an api asks of the poller that owns a task's range. Whether a process owns it, and is ready, is
@@ -81,5 +89,15 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _owner_pb2.CancelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_owner_pb2.CancelResponse, _abc.Awaitable[_owner_pb2.CancelResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Ready(
+        self,
+        request: _owner_pb2.ReadyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_owner_pb2.ReadyResponse, _abc.Awaitable[_owner_pb2.ReadyResponse]]:
+        """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
+        the plan gives away anyway.
+        """
 
 def add_OwnerServiceServicer_to_server(servicer: OwnerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
