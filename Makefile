@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help python-found install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
-	bench-quick faults mutants format clean
+	bench-quick faults mutants spec format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -33,7 +33,7 @@ lint: install
 
 types: install
 	@$(BIN)/mypy
-	@$(BIN)/mypy -p tools.stack -p bench
+	@$(BIN)/mypy -p tools.stack -p bench -p spec
 
 layers: install
 	@found=$$($(BIN)/lint-imports 2>&1) || { echo "$$found"; exit 1; }; echo "$$found" | tail -n 1
@@ -78,6 +78,9 @@ bench-quick: install ## a short measurement against real servers
 
 faults: install ## SECONDS=... SEED=...: real servers and processes under load and faults, and what came of it checked
 	@$(BIN)/python -m tests.faults --seconds $(or $(SECONDS),90) $(if $(SEED),--seed $(SEED))
+
+spec: install ## the protocol's model: visits every state of it (python -m spec --drop RULE: what a rule is for)
+	@$(BIN)/python -m spec
 
 mutants: install ## whether the tests notice a guard that is removed
 	@$(BIN)/python -m tools.stack run $(BIN)/python -m tests.mutants
