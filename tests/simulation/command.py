@@ -20,13 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes that run seeds at the same time")
     parser.add_argument("--trace", action="store_true", help="prints everything that happened")
     parser.add_argument("--hashes", action="store_true", help="prints the hash of each run")
+    parser.add_argument("--first", action="store_true", help="ends with the first violation")
     given = parser.parse_args(arguments)
     began, runs, bad = time.monotonic(), 0, 0
     for outcome in run_seeds(given.start, given.seeds, given.workers, given.trace):
         runs += 1
         bad += bool(outcome.violation)
         _show(outcome, given.trace, given.hashes)
-        if bad >= VIOLATIONS_MAX:
+        if bad >= (1 if given.first else VIOLATIONS_MAX):
             break
     last = given.start + runs - 1
     print(f"seeds {given.start} to {last}: {bad} with violations, {time.monotonic() - began:.1f} s")

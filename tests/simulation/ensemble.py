@@ -27,10 +27,10 @@ Result = TypeVar("Result")
 ZOOKEEPER = "zk"
 REQUEST_S = 1.0
 OPERATION_S_MAX = 6.0
-TICK_S = 0.25
+TICK_S = 0.4
 RETRY_S = 0.1
 FORSAKEN_S = 1.0
-ELECTION_LOOK_S = 0.5
+ELECTION_LOOK_S = 1.5
 
 
 @dataclass(slots=True)
@@ -302,6 +302,10 @@ class SimPlanStore:
     async def read(self) -> tuple[Plan, list[Member], list[RangeStatus]]:
         """See ports.PlanStore."""
         return await self._ask(self._server.read)
+
+    async def read_plan(self) -> tuple[Plan, list[Member]]:
+        """See ports.PlanStore."""
+        return await self._ask(self._server.read_plan)
 
     async def write(self, plan: Plan) -> Plan:
         """See ports.PlanStore."""

@@ -42,7 +42,7 @@ class Faults:
         kinds = [
             self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._pause, self._cut,
             self._cut, self._isolate, self._outage, self._expire, self._spurious_fence, self._replica_down,
-            self._graceful_stop, self._shuffle, self._sick_topic,
+            self._graceful_stop, self._graceful_stop, self._shuffle, self._shuffle, self._sick_topic, self._object,
         ]  # fmt: skip
         for _ in range(rng.randrange(FAULTS_MAX + 1)):
             kind = rng.choice(kinds)
@@ -83,6 +83,7 @@ class Faults:
         for replica in servers.cassandra.replicas:
             servers.cassandra.restart(replica)
         for node in world.nodes:
+            node.objection = ""
             if node.life is None:
                 node.start()
             elif node.life.process.paused:
@@ -171,6 +172,13 @@ class Faults:
         """A stop has a bound."""
         if node.life is not None and node.life.process.name == name:
             node.life.process.kill()
+
+    def _object(self) -> None:
+        """Its clock is found to be wrong, for a while: it must step aside."""
+        node = self._a_node()
+        self._note(f"! the clock of {node.name} is objected to")
+        node.objection = "it is wrong"
+        self._later(1, 15, setattr, node, "objection", "")
 
     # ---- links
 

@@ -53,14 +53,23 @@ class Request:
     payload: bytes
     metadata: dict[str, str]
     due_ms: int
+    exact_due_ms: float = 0.0
+    """The due time asked for, before it was rounded."""
     task_id: bytes = b""
     told: Told = Told.NOTHING
     cancels: list[CancelResult] = field(default_factory=list)
+    twin_of: Request | None = None
+    """Another one, whose id it takes if that has one by then."""
 
     @property
     def name(self) -> str:
         """As the trace calls it."""
         return f"t{self.number}"
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """What names it in the journal."""
+        return namespace_id(self.namespace), self.task_id
 
 
 @dataclass(slots=True)
@@ -76,6 +85,11 @@ class Fate:
 def tag(number: int) -> bytes:
     """What the payload of a request begins with."""
     return number.to_bytes(TAG_BYTES, "big")
+
+
+def namespace_id(name: str) -> bytes:
+    """Of a namespace of the simulation."""
+    return name.encode().ljust(16, b"-")
 
 
 class Invariants(StoreObserver):
@@ -96,7 +110,7 @@ class Invariants(StoreObserver):
         self._sections: dict[int, list[tuple[int, Section]]] = {}
         self._dispatched: dict[tuple[bytes, bytes], list[int]] = {}
         self._cancelled: set[tuple[bytes, bytes]] = set()
-        self._kinds_of: dict[bytes, set[FactKind]] = {}
+        self._kinds_of: dict[tuple[bytes, bytes], set[FactKind]] = {}
         self._moved_to: dict[tuple[bytes, bytes, int], int] = {}
         self._closed: dict[int, int] = {}
         self._stored: dict[int, dict[bytes, float]] = {}
@@ -116,7 +130,8 @@ class Invariants(StoreObserver):
     def name_of(self, ref: bytes) -> str:
         """A row as the trace calls it."""
         row = RowRef.unpack(ref)
-        return f"{row.task_id[-4:].hex()}/{row.generation}/{row.attempt}"
+        twin = "~" if row.namespace_id != namespace_id("default") else ""
+        return f"{row.task_id[-4:].hex()}{twin}/{row.generation}/{row.attempt}"
 
     # ---- the broker
 
@@ -171,8 +186,8 @@ class Invariants(StoreObserver):
             where = f"lane {before.lane} offset {before.offset}, and again"
             self.fail(invariant, f"{name} is settled twice: {before.kind.name} in {where}: {kind.name}", name)
         self.fates[ref] = Fate(kind, lane, offset, self._time.ms())
-        self._kinds_of.setdefault(row.task_id, set()).add(kind)
         key = (row.namespace_id, row.task_id)
+        self._kinds_of.setdefault(key, set()).add(kind)
         if row.generation:
             due_ms = self._moved_to.get((*key, row.generation))
             self.expect(due_ms == row.due_ms, "I3", f"{name} has no move that made it", name)
@@ -195,7 +210,7 @@ class Invariants(StoreObserver):
             self.fail("I11", f"{name} has a body that nobody has sent", name)
             return
         self.expect(request.told is not Told.REJECTED, "I8", f"{name} was rejected and fires", name, request.name)
-        self.expect(event.due_ms <= now_ms, "I2", f"{name} is visible before the due time asked for", name)
+        self.expect(request.exact_due_ms <= now_ms, "I2", f"{name} is visible before the due time asked for", name)
         same = (
             (event.namespace, event.queue, event.type, event.payload, event.metadata)
             == (request.namespace, request.queue, request.type, request.payload, request.metadata)
@@ -281,7 +296,7 @@ class Invariants(StoreObserver):
         self.expect(not was_acknowledged, "I1", f"{request.name} was acknowledged, and is not found", name)
 
     def _kinds(self, request: Request) -> set[FactKind]:
-        return self._kinds_of.get(request.task_id, set())
+        return self._kinds_of.get(request.key, set())
 
     # ---- the end
 

@@ -206,35 +206,32 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self._ready.append(handle)
 
     def _run_ready(self) -> None:
-        ready = self._ready
+        ready, run = self._ready, 0
         while ready:
             handle = ready.popleft()
-            if not handle.gone:
-                process = handle.process
-                if process is not None and not self._may_run(process, handle):
+            if handle.gone:
+                continue
+            process = handle.process
+            if process is not None:
+                if not process.alive:
                     continue
-                self._callbacks += 1
-                try:
-                    handle.context.run(handle.callback, *handle.args)
-                except Crashed:
-                    pass
-                except Exception as error:
-                    self.failures.append(error)
+                if process.paused:
+                    process.frozen.append(handle)
+                    continue
+                process.steps += 1
+                if process.steps == process.fatal_step:
+                    process.kill()
+                    continue
+            run += 1
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except Crashed:
+                pass
+            except Exception as error:
+                self.failures.append(error)
+        self._callbacks += run
         if self._callbacks > CALLBACKS_MAX:
             raise Stuck(f"{self._callbacks} callbacks at {self._now:.3f} s")
-
-    @staticmethod
-    def _may_run(process: Process, handle: Handle) -> bool:
-        if not process.alive:
-            return False
-        if process.paused:
-            process.frozen.append(handle)
-            return False
-        process.steps += 1
-        if process.steps == process.fatal_step:
-            process.kill()
-            return False
-        return True
 
     @property
     def callbacks(self) -> int:

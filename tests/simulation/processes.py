@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from bucketsched.adapters.owners_grpc import RPC_TIMEOUT_S, GrpcOwners
 from bucketsched.app.poller_role import PollerRole
-from bucketsched.coordinator.planning import Coordinator
+from bucketsched.coordinator.death_watch import DeathWatch
+from bucketsched.coordinator.planning import Coordinator, PlanningLimits
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import TaskRow
 from bucketsched.core.validation import Limits
@@ -29,8 +30,11 @@ from .replicas import SimCatalog, SimCheckpointStore, SimTaskStore
 from .servers import Servers
 
 Result = TypeVar("Result")
-LOOK_S = 0.2
+LOOK_S = 1.0
 RETRY_S = 0.5
+PEER_LOOK_S = 3.0
+READY_S = 1.0
+SHUTDOWN_S = 8.0
 
 
 class NodeDown(Exception):
@@ -57,6 +61,10 @@ class Node:
         self.lives: list[Life] = []
         self.peers: dict[str, Node] = {}
         self.on_death: Callable[[Node], None] = lambda node: None
+        self.objection = ""
+        """Why it should own no ranges: its clock is wrong."""
+        self.mourners: list[asyncio.Future[None]] = []
+        """Who waits for the end of the present process."""
 
     def start(self) -> None:
         """A new process, where there is none."""
@@ -72,6 +80,10 @@ class Node:
         self.servers.trace.note(process.name, f"dies after {process.steps} steps")
         if self.life is not None and self.life.process is process:
             self.life = None
+            mourners, self.mourners = self.mourners, []
+            for mourner in mourners:
+                if not mourner.done():
+                    mourner.set_result(None)
             self.on_death(self)
 
     def serve(self, work: Callable[[Life], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
@@ -112,9 +124,13 @@ class Life:
         """As SIGTERM does: hands over first."""
         if not self._stopping:
             self._stopping = True
-            if self.poller is not None:
-                self.poller.stop()
-            self._working.cancel()
+            self._leaving = self.node.servers.loop.spawn(self.process, self._leave())
+
+    async def _leave(self) -> None:
+        if self.poller is not None:
+            self.poller.stop()
+            await self.poller.leave(SHUTDOWN_S / 2)
+        self._working.cancel()
 
     # ---- what it is made of
 
@@ -138,7 +154,9 @@ class Life:
                 servers.constants,
                 node.settings.lane,
                 _nothing_to_prepare,
+                SimReadyCalls(node),
             )
+            self.poller.objection = lambda: node.objection
         if "api" in roles:
             self._make_api(store, catalog)
         self.serving = True
@@ -178,7 +196,8 @@ class Life:
             parts.append(self._stay_member(member))
         if "coordinator" in node.settings.roles:
             plans = SimPlanStore(servers.ensemble, servers.network, node.name, self.process.name)
-            parts.append(Coordinator(plans, node.clock, membership=self.membership).run())
+            parts.append(Coordinator(plans, node.clock, PlanningLimits(poll_s=2.0), self.membership).run())
+            parts.append(DeathWatch(self.membership, plans, SimPeers(node), node.clock, self.process.name).run())
         return parts
 
     async def _stay_member(self, member: Member) -> None:
@@ -195,6 +214,43 @@ class Life:
 
 async def _nothing_to_prepare() -> None:
     pass
+
+
+class SimPeers:
+    """Implements ports.Peers: a death is known at once, unless the link is cut at that moment."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def died(self, address: str) -> None:
+        """See ports.Peers."""
+        there, network = self._node.peers[address], self._node.servers.network
+        while there.life is not None or network.link(self._node.name, address).cut:
+            death = asyncio.get_running_loop().create_future()
+            there.mourners.append(death)
+            await asyncio.wait([death], timeout=PEER_LOOK_S)
+        await asyncio.sleep(network.hop_s() or PEER_LOOK_S)
+
+
+class SimReadyCalls:
+    """Implements ports.ReadyCalls."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
+        """See ports.ReadyCalls."""
+        there = self._node.peers[owner.internal_address]
+
+        async def tell(life: Life) -> None:
+            if life.poller is not None:
+                await life.poller.ready(range_ids, lane)
+
+        try:
+            await self._node.servers.network.call(self._node.name, there.name, lambda: there.serve(tell), READY_S)
+        except (NotSent, Unanswered, NodeDown):
+            return False
+        return True
 
 
 class SimLink:

@@ -6,10 +6,11 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bucketsched.core import task_id as ids
+from bucketsched.core.durations import timestamp_ms
 from bucketsched.core.errors import NotFound, RequestError, Unavailable
 from bucketsched.core.task import Priority
 from bucketsched.core.validation import NewTask
@@ -27,7 +28,7 @@ CLIENT = "client"
 REQUEST_S = 6.0
 TRIES_MAX = 12
 QUEUES = (("default", "one"), ("default", "two"), ("other", "one"))
-LATE_S_MIN, LATE_S_MAX = 20.0, 70.0
+LATE_S_MIN, LATE_S_MAX = 5.0, 50.0
 """How much later a create is sent again whose first try nobody waited for."""
 
 
@@ -35,12 +36,14 @@ LATE_S_MIN, LATE_S_MAX = 20.0, 70.0
 class Load:
     """How much clients do."""
 
-    creates: int = 30
-    until_s: float = 50.0
+    creates: int = 26
+    until_s: float = 36.0
     """Requests begin before this, and most tasks are due before this."""
     cancels: float = 0.3
     rejected: float = 0.05
     late: float = 0.1
+    twins: float = 0.15
+    """Tasks of one id in two namespaces."""
 
 
 class Clients:
@@ -55,12 +58,19 @@ class Clients:
     def begin(self) -> None:
         """Starts them all."""
         rng = self._rng
-        burst_s = rng.uniform(0, self._load.until_s)
+        burst_s, last_at = rng.uniform(0, self._load.until_s), 0.1
         for number in range(self._load.creates):
             at = rng.uniform(0.1, self._load.until_s)
             if rng.random() < 0.25:
                 at = max(0.1, burst_s + rng.uniform(0, 0.02))
-            self._spawn(self._live(self._request(number, at), at))
+            earlier = self._invariants.requests[-1:]
+            if earlier and earlier[0].twin_of is None and rng.random() < self._load.twins:
+                request = self._twin(number, earlier[0])
+                at = max(0.1, at if rng.random() < 0.5 else last_at + rng.uniform(0, 0.5))
+            else:
+                request = self._request(number, at)
+            last_at = at
+            self._spawn(self._live(request, at))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._servers.loop.spawn(None, work)
@@ -75,17 +85,28 @@ class Clients:
     def _request(self, number: int, at: float) -> Request:
         rng = self._rng
         begins_ms = self._time.begins_ms + at * 1000
-        wait_s = rng.choice((0.0, rng.uniform(-3, 0), rng.uniform(0, 3), rng.uniform(0, 15), rng.uniform(5, 45)))
+        wait_s = rng.choice((0.0, rng.uniform(-3, 0), rng.uniform(0, 3), rng.uniform(0, 15), rng.uniform(5, 30)))
         if wait_s > 3 and rng.random() < 0.2:  # about a bucket's end
             end_ms = (math.floor(begins_ms / 60_000) + 1) * 60_000
             wait_s = max(0.0, (end_ms - begins_ms) / 1000 + rng.choice((-0.001, 0, 0.001, rng.uniform(-1, 1))))
-        due_ms = math.ceil(begins_ms + wait_s * 1000)
+        exact_ms = begins_ms + wait_s * 1000
+        seconds, nanos = divmod(math.floor(exact_ms * 1_000) * 1_000, 1_000_000_000)
+        due_ms = timestamp_ms(seconds, nanos, "due_time")
         namespace, queue = rng.choice(QUEUES)
         payload = tag(number) + rng.randbytes(rng.randrange(12))
         metadata = {"k": str(number)} if rng.random() < 0.3 else {}
         request = Request(number, namespace, queue, f"type-{number % 3}", payload, metadata, due_ms)
+        request.exact_due_ms = math.floor(exact_ms * 1_000) / 1_000
         self._invariants.requests.append(request)
         return request
+
+    def _twin(self, number: int, of: Request) -> Request:
+        """Of the same id, in another namespace."""
+        namespace = "other" if of.namespace == "default" else "default"
+        twin = replace(of, number=number, namespace=namespace, queue="one", payload=tag(number) + of.payload[8:])
+        twin.cancels, twin.twin_of = [], of
+        self._invariants.requests.append(twin)
+        return twin
 
     # ---- the life of one request
 
@@ -123,7 +144,9 @@ class Clients:
     async def _create(self, request: Request, late_s: float) -> None:
         """Until it is confirmed or rejected, or no longer wanted."""
         rng = self._rng
-        if rng.random() < 0.6:
+        if request.twin_of is not None:
+            request.task_id = request.twin_of.task_id
+        if not request.task_id and rng.random() < 0.6:
             request.task_id = self._minted(request)
         task = self._task(request, ids.text(request.task_id) if request.task_id else "")
         for tries in range(TRIES_MAX):

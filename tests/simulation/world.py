@@ -16,7 +16,7 @@ from bucketsched.poller.limits import LaneLimits
 from .broker import Broker
 from .clock import EPOCH_MS, NodeClock, WorldTime
 from .ensemble import Ensemble
-from .invariants import Invariants
+from .invariants import Invariants, namespace_id
 from .loop import Process, VirtualLoop, at_once
 from .network import Network
 from .processes import Node, NodeSettings
@@ -37,7 +37,7 @@ class World:
         self.loop = VirtualLoop()  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.shape = self._stream()
-        begins_ms = EPOCH_MS // 60_000 * 60_000 + self.shape.randrange(20_000, 59_000)
+        begins_ms = EPOCH_MS // 60_000 * 60_000 + self.shape.randrange(30_000, 59_500)
         self.time = WorldTime(self.loop, begins_ms)
         self.constants = self._constants()
         self.invariants = Invariants(self.constants, self.time, self.trace)
@@ -121,10 +121,9 @@ class World:
     def _found(self) -> None:
         """What `admin migrate` does, and the queues."""
         for name in sorted({namespace for namespace, _ in QUEUES}):
-            at_once(self.servers.catalog.create_namespace(Namespace(name, name.encode().ljust(16, b"-"), 0)))
+            at_once(self.servers.catalog.create_namespace(Namespace(name, namespace_id(name), 0)))
         for namespace, name in QUEUES:
-            namespace_id = namespace.encode().ljust(16, b"-")
-            queue = Queue(namespace_id, namespace, name, QueueKind.KAFKA, f"{namespace}.{name}")
+            queue = Queue(namespace_id(namespace), namespace, name, QueueKind.KAFKA, f"{namespace}.{name}")
             at_once(self.servers.catalog.create_queue(queue))
         first = bucket_of(self.time.begins_ms) - 1
         for range_id in range(self.constants.ranges):

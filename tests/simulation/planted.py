@@ -1,0 +1,418 @@
+"""Guards to be taken out, each of which the simulation then misses: one for each sentence that closes a sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Planted:
+    """`code` in `file` becomes `without`. `seed`: one that finds it, so that the proof is quick."""
+
+    name: str
+    rule: str
+    file: str
+    code: str
+    without: str
+    seed: int
+    also: tuple[tuple[str, str], ...] = ()
+    """More of the same file: code, and what becomes of it."""
+
+
+PLANTED = [
+    # ---------------------------------------------------------------- transactions
+    Planted(
+        "a-send-is-not-awaited",
+        "every send is awaited before the transaction ends",
+        "tests/simulation/broker.py",
+        """            await self._call(lambda: self._broker.produce(self._lane, producer, messages, record))
+""",
+        """            sent = messages[:-1] if len(messages) > 1 else messages
+            await self._call(lambda: self._broker.produce(self._lane, producer, sent, record))
+""",
+        0,
+    ),
+    Planted(
+        "an-abort-is-a-commit",
+        "what was refused was not committed",
+        "poller/dispatcher.py",
+        "            await self._refused(batch, refusal)\n",
+        "            self._settle(batch, self.last[0], value)\n",
+        0,
+    ),
+    Planted(
+        "doubt-is-a-commit",
+        "a transaction in doubt is answered only when the journal was read",
+        "poller/dispatcher.py",
+        "            return await self._resolve(batch.nonce)\n",
+        "            await self._resolve(batch.nonce)\n            return self.last[0]\n",
+        0,
+    ),
+    Planted(
+        "doubt-is-retried",
+        "a transaction in doubt is retried only when the journal was read",
+        "poller/dispatcher.py",
+        "                return await self._find(nonce)",
+        "                return None",
+        0,
+    ),
+    Planted(
+        "a-lease-is-proof",
+        "after every init slot and ranges are validated",
+        "poller/dispatcher.py",
+        """                await self._journal.init()
+                await self._validate()
+                return await self._find(nonce)""",
+        """                await self._journal.init()
+                return await self._find(nonce)""",
+        0,
+    ),
+    Planted(
+        "a-cancel-without-the-journal",
+        "a cancel is confirmed by a committed record",
+        "poller/dispatcher.py",
+        "            claimed.add(change.ref)\n            batch.mutations.append(change)",
+        "            claimed.add(change.ref)\n            change.answer(change.kind, 0)\n"
+        "            batch.mutations.append(change)",
+        0,
+    ),
+    Planted(
+        "a-cancelled-row-goes-along",
+        "a row is not dispatched by the transaction that cancels it",
+        "poller/dispatcher.py",
+        """            elif row.ref in claimed:
+                batch.withheld.append((row, owned))
+            elif owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            elif row.due_ms""",
+        """            elif owned.status(row.ref) != QUEUED:
+                owned.leave(row)
+            elif row.due_ms""",
+        0,
+    ),
+    # ---------------------------------------------------------------- time
+    Planted(
+        "due-is-floored",
+        "a due time finer than milliseconds is rounded up",
+        "core/durations.py",
+        "    return seconds * 1000 - (-nanos // _NANOS_PER_MS)\n\n\ndef duration_ms",
+        "    return seconds * 1000 + nanos // _NANOS_PER_MS\n\n\ndef duration_ms",
+        0,
+    ),
+    Planted(
+        "the-latest-reading-counts",
+        "earliest() >= due is checked before a transaction, and once more",
+        "poller/dispatcher.py",
+        "        now_ms = self._clock.earliest_ms()\n        batch = Batch(now_ms,",
+        "        now_ms = self._clock.latest_ms()\n        batch = Batch(now_ms,",
+        0,
+        (
+            (
+                "if batch.latest_due_ms > self._clock.earliest_ms():",
+                "if batch.latest_due_ms > self._clock.latest_ms():",
+            ),
+            ("(soonest - self._clock.earliest_ms()) / 1000", "(soonest - self._clock.latest_ms()) / 1000"),
+        ),
+    ),
+    # ---------------------------------------------------------------- taking a range
+    Planted(
+        "the-journal-before-the-fence",
+        "predecessors are fenced before their journal is read",
+        "poller/takeover.py",
+        """        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+        failpoints.reach("takeover.fenced")
+        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
+""",
+        """        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
+        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+        failpoints.reach("takeover.fenced")
+""",
+        0,
+    ),
+    Planted(
+        "the-own-lane-is-not-fenced",
+        "one's own lane is fenced, too, if it is among the predecessors",
+        "poller/takeover.py",
+        "                await (self._reinitialise() if own else self._journal.fence(lane))\n",
+        "                if not own:\n                    await self._journal.fence(lane)\n",
+        0,
+    ),
+    Planted(
+        "cleared-before-the-fence",
+        "predecessors are cleared only after all are fenced",
+        "poller/takeover.py",
+        "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
+        "        await self._leases.clear_predecessors(owned.lease)\n"
+        "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
+        0,
+    ),
+    Planted(
+        "only-the-last-predecessor",
+        "every unfenced predecessor is fenced, not only the last",
+        "poller/takeover.py",
+        "        for lane in owned.lease.predecessors:\n",
+        "        for lane in owned.lease.predecessors[-1:]:\n",
+        0,
+    ),
+    Planted(
+        "clearing-without-a-version",
+        "the first dispatch needs the versioned clearing",
+        "poller/takeover.py",
+        "            await self._leases.clear_predecessors(owned.lease)\n        failpoints",
+        "            pass\n        failpoints",
+        0,
+    ),
+    Planted(
+        "a-replay-from-a-later-offset",
+        "the replay begins at the checkpoint's offset",
+        "poller/takeover.py",
+        "        for offset, record, section in stretch.behind(applied, range_id):\n",
+        "        for offset, record, section in stretch.behind(applied + 2, range_id):\n",
+        0,
+    ),
+    Planted(
+        "a-preload-replays-from-a-later-checkpoint",
+        "after a preload the replay begins at the checkpoint that was read before it",
+        "poller/takeover.py",
+        "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
+        "        replay = await self._replay(owned.range_id, checkpoint, checkpoint)\n",
+        0,
+    ),
+    Planted(
+        "a-stale-preload-is-used",
+        "a preload is thrown away if the checkpoint read after the lease is of another epoch",
+        "poller/takeover.py",
+        "        if since is not None and not _continues(checkpoint, since):\n",
+        "        if False:\n",
+        0,
+    ),
+    Planted(
+        "dispatch-before-the-replay",
+        "before the replay has ended nothing is dispatched or answered for a range",
+        "poller/takeover.py",
+        """        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+        failpoints.reach("takeover.fenced")
+        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
+""",
+        """        for lane in owned.lease.predecessors:
+            await self._fence(lane)
+        failpoints.reach("takeover.fenced")
+        self._activate(owned, checkpoint, Replay(), preloaded=since is not None)
+        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
+""",
+        0,
+        (
+            (
+                "        self._activate(owned, successor, replay, preloaded=since is not None)\n        log",
+                "        log",
+            ),
+        ),
+    ),
+    Planted(
+        "a-zombie-moves-a-checkpoint-back",
+        "checkpoints are ordered by epoch and sequence, not by arrival",
+        "tests/simulation/replicas.py",
+        "        if stored is None or stored.order < checkpoint.order:\n",
+        "        if True:\n",
+        0,
+    ),
+    Planted(
+        "moves-are-not-made-again",
+        "successors that a journal speaks of are written again by the taker",
+        "poller/takeover.py",
+        "await write_consequences(self._store, await self._successors(replay), replay.marks)",
+        "await write_consequences(self._store, [], replay.marks)",
+        0,
+    ),
+    Planted(
+        "a-fence-that-began-before",
+        "a fence that is shared began after one's own lease",
+        "poller/waiting.py",
+        "                asked, self._asked = self._asked, []\n",
+        "                asked = self._asked\n",
+        0,
+    ),
+    # ---------------------------------------------------------------- what an owner knows
+    Planted(
+        "forgotten-before-the-mark",
+        "an id is forgotten only when it is marked",
+        "poller/owned_range.py",
+        "        self._known[ref] = kind\n        for watcher",
+        "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
+        0,
+    ),
+    Planted(
+        "the-rescan-is-left-out",
+        "a lost hint is made good by the rescan",
+        "poller/rescanner.py",
+        "            counts = await asyncio.gather(*(self._scan(owned, gate) for owned in active))\n",
+        "            counts = [0 for owned in active if gate is None]\n",
+        0,
+    ),
+    Planted(
+        "closed-too-early",
+        "a bucket is open until its grace is over",
+        "poller/closer.py",
+        "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms",
+        "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms - 500",
+        0,
+    ),
+    Planted(
+        "closed-without-a-last-read",
+        "before a bucket is closed its whole partition is read once more",
+        "poller/closer.py",
+        "            found = await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)\n"
+        "            if found:",
+        "            found = 0\n            if found:",
+        0,
+    ),
+    Planted(
+        "a-move-is-not-made-again",
+        "what a journal says of moves is written again by the taker",
+        "poller/dispatcher.py",
+        "                change.owned.admit(StoredTask(change.successor))\n",
+        "                pass\n",
+        0,
+    ),
+    Planted(
+        "a-namespace-is-left-out",
+        "the namespace is part of what a row is known by",
+        "poller/owned_range.py",
+        "        if row.ref in self._known:\n            return False\n",
+        "        bare = [known[:8] + known[24:] for known in self._known]\n"
+        "        if row.ref[:8] + row.ref[24:] in bare:\n            return False\n",
+        0,
+    ),
+    Planted(
+        "forgotten-under-a-read",
+        "an id is not forgotten while a read is in flight that may bring it",
+        "poller/owned_range.py",
+        "            if self._remembered[0][1] >= oldest_read:\n",
+        "            if False:\n",
+        0,
+    ),
+    Planted(
+        "far-ids-are-forgotten-under-a-read",
+        "the same for a row beyond the loaded buckets",
+        "poller/owned_range.py",
+        "while self._fading and self._fading[0][0] < oldest_read:",
+        "while self._fading:",
+        0,
+    ),
+    Planted(
+        "settled-rows-are-not-remembered",
+        "a settled row stays known while hints of its time are believed",
+        "poller/owned_range.py",
+        "            if row.due_ms >= self.remembered_from_ms:\n                self._known",
+        "            if False:\n                self._known",
+        0,
+    ),
+    Planted(
+        "hints-of-forgotten-times-are-believed",
+        "a hint is believed only if its row can't have been forgotten",
+        "poller/owned_range.py",
+        "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
+        "if not self.is_open(row.bucket):",
+        0,
+    ),
+    Planted(
+        "hints-do-not-wait-for-reads",
+        "a hint during a read is decided after it",
+        "poller/owned_range.py",
+        "        if cursor is not None and cursor.reading:\n            return self._hold(row, cursor)\n",
+        "",
+        0,
+    ),
+    Planted(
+        "the-edge-of-a-page-is-believed",
+        "at the edge of a partial page facts may be unread",
+        "poller/owned_range.py",
+        "if cursor is not None and cursor.partial and row.due_ms == cursor.edge_ms:",
+        "if False:",
+        0,
+    ),
+    Planted(
+        "low-due-passes-queued-rows",
+        "what is not journaled is loaded again by a taker",
+        "poller/owned_range.py",
+        "return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)",
+        "return min(read_ms, limit_ms)",
+        0,
+    ),
+    Planted(
+        "a-scan-does-not-catch-up",
+        "after an outage of the store the scan begins where it left off",
+        "poller/rescanner.py",
+        "min(now_ms, owned.scanned_ms) - REMEMBER_MS,",
+        "now_ms - REMEMBER_MS,",
+        0,
+    ),
+    Planted(
+        "late-rows-stay-in-closed-buckets",
+        "into a closed bucket nothing is admitted any more",
+        "poller/changes.py",
+        "            if owned.is_open(row.bucket):\n",
+        "            if True:\n",
+        0,
+    ),
+    Planted(
+        "admitted-while-it-closes",
+        "nothing is admitted to a bucket whose closing is under way",
+        "poller/owned_range.py",
+        "return bucket >= self.buckets.first and bucket != self.closing",
+        "return bucket >= self.buckets.first",
+        0,
+    ),
+    Planted(
+        "late-rows-are-answered-from-memory",
+        "an owner answers for a late row when a committed record says what became of it",
+        "poller/changes.py",
+        "return await self._settled(owned, stored.row.ref)",
+        "return HintAnswer.TAKEN",
+        0,
+    ),
+    Planted(
+        "a-lost-slot-stops-nobody",
+        "without slot and session nothing is dispatched",
+        "poller/dispatcher.py",
+        "raise LaneLost(str(error)) from error",
+        "return",
+        0,
+    ),
+    Planted(
+        "a-checkpoint-passes-the-unmarked",
+        "a checkpoint passes only what is marked or written",
+        "poller/checkpointer.py",
+        "        offset, value_hash = self._marker.applied",
+        "        offset, value_hash = self._marker.applied",
+        0,
+    ),
+    # ---------------------------------------------------------------- creates
+    Planted(
+        "a-late-create-needs-no-owner",
+        "a create whose bucket is over is acknowledged by the owner only",
+        "service/tasks.py",
+        "        return now_ms > bucket_end_ms(row.bucket) + self._admit_after_ms\n",
+        "        return False\n",
+        0,
+    ),
+    Planted(
+        "late-hints-need-no-answer",
+        "a create may be acknowledged without the answer only before due + 20 s",
+        "service/tasks.py",
+        "UNANSWERED_UNTIL_MS = 20_000",
+        "UNANSWERED_UNTIL_MS = 20_000_000",
+        0,
+    ),
+    Planted(
+        "unknown-is-stored",
+        "a create whose outcome is not known is never acknowledged",
+        "service/tasks.py",
+        "        return [row for row, answer in zip(rows, answers, strict=True) if answer is not None]\n",
+        "        return []\n",
+        0,
+    ),
+]
