@@ -7,6 +7,7 @@ from .guards import Guard
 JOURNALS, TRIMMING = "tests/conformance/test_journal.py", "tests/unit/test_trimmer.py"
 LOSSES = "tests/unit/test_loss.py"
 CHECKS, FSCK = "tests/unit/test_fsck.py", "recovery/fsck.py"
+BACKLOG = "tests/unit/test_lane_backlog.py"
 TRIMMER, LOSS = "coordinator/trimmer.py", "recovery/loss.py"
 
 RECOVERY_GUARDS = [
@@ -154,5 +155,21 @@ RECOVERY_GUARDS = [
         "if stored is None or stored.facts.settled:",
         "if stored is None:",
         (CHECKS,),
+    ),
+    Guard(
+        "a-backlog-goes-beside-the-present",
+        "all of it is older, so the present would wait for it",
+        "poller/dispatcher.py",
+        "self._ready.push(row, owned, backlog)",
+        "self._ready.push(row, owned)",
+        (BACKLOG,),
+    ),
+    Guard(
+        "a-backlog-takes-half-of-the-memory",
+        "the present must find room to be loaded",
+        "poller/loader.py",
+        "rows_max, bytes_max = rows_max // 2, bytes_max // 2",
+        "pass",
+        (BACKLOG,),
     ),
 ]

@@ -58,3 +58,17 @@ def test_a_row_of_a_former_and_a_present_owner_comes_out_for_both() -> None:
     for owner in owners:
         queue.push(row(5, 1), owner)
     assert [queue.pop()[1] for _ in owners] == owners
+
+
+def test_a_backlog_goes_beside_the_present_and_in_its_own_order() -> None:
+    queue: ReadyQueue[str] = ReadyQueue(AGEING_MS)
+    for number in range(8):
+        queue.push(row(number, number), "backlog", backlog=True)
+        queue.push(row(1_000_000 + number, 100 + number), "present")
+    out = [queue.pop() for _ in range(len(queue))]
+    owners = [owner for _, owner in out]
+    assert owners[:8].count("present") == 6
+    assert owners[8:].count("backlog") == 6
+    for kind in ("present", "backlog"):
+        dues = [found.due_ms for found, owner in out if owner == kind]
+        assert dues == sorted(dues)

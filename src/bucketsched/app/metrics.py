@@ -20,6 +20,7 @@ from prometheus_client.core import (
 )
 
 from ..core.histogram import Histogram
+from ..core.lateness import LateReason
 from ..core.task import FactKind
 from ..poller.figures import LaneState
 from ..poller.owned_range import Phase
@@ -117,6 +118,8 @@ def of_poller(poller: PollerRole) -> Iterator[Metric]:
         "outcome",
         {kind.name.lower(): done.settled[kind] for kind in FactKind},
     )
+    late = {reason.value: done.late[reason] for reason in LateReason}
+    yield counters("tasks_late", "Tasks dispatched more than 2 s after the due time asked for, by why", "reason", late)
     yield histogram("dispatch_lateness_seconds", "From due to the commit of the dispatch", done.lateness_s)
     outcomes = {outcome: done.transactions[outcome] for outcome in OUTCOMES_OF_TRANSACTIONS}
     yield counters("transactions", "Transactions by outcome; in doubt: read from the journal", "outcome", outcomes)
@@ -143,3 +146,4 @@ def _of_lane(state: LaneState) -> Iterator[Metric]:
         "How long ago the oldest task was due that is not settled, or may exist in what is not read yet",
         state.oldest_undispatched_age_s,
     )
+    yield gauge("retention_used_ratio", "That age as a part of the retention: at 1 tasks are lost", state.retention_used)

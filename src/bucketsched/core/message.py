@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from . import task_id as ids
 from .catalog import Queue
+from .lateness import LateReason
 from .task import Priority, TaskRow
 
 Headers = list[tuple[str, bytes]]
@@ -89,8 +90,8 @@ def _headers_of_instant(dispatched_ms: int) -> Headers:
     return [("ce_time", rfc3339(dispatched_ms).encode()), ("ce_dispatched", b"%d" % dispatched_ms)]
 
 
-def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int) -> Message:
-    """The message that dispatches `row`."""
+def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int, late: LateReason | None = None) -> Message:
+    """The message that dispatches `row`. `late`: why it does so too late, if it does."""
     body = row.body
     task_id, generation, attempt = ids.text(row.task_id).encode(), b"%d" % row.generation, b"%d" % row.attempt
     headers: Headers = [
@@ -103,6 +104,8 @@ def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int) -> Me
         ("ce_epoch", b"%d" % epoch),
         ("ce_due", b"%d" % body.nominal_due_ms),
     ]
+    if late is not None:
+        headers += [("ce_latems", b"%d" % (dispatched_ms - body.nominal_due_ms)), ("ce_latereason", late.encode())]
     if body.metadata:
         headers += [(METADATA_PREFIX + key, value.encode()) for key, value in body.metadata.items()]
     return Message(row.ref, queue, queue.topic_for(body.priority), None, headers, body.payload)

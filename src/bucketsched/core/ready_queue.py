@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 from .task import TaskRow
 
 Owner = TypeVar("Owner")
+BACKLOG_TURNS = 4
+"""Of so many rows one is taken from a backlog."""
 
 
 class ReadyQueue(Generic[Owner]):
@@ -17,24 +19,31 @@ class ReadyQueue(Generic[Owner]):
     So among rows due at about the same time the higher priority goes first, and a row of lower priority that has
     waited `ageing_ms` longer is not passed any more: nothing starves. A row may be there for two owners at once, a
     former and a present one.
+
+    A backlog is ordered likewise, and apart: all of it is older than the present, so it would keep that waiting until it
+    is through. Of BACKLOG_TURNS rows one is the backlog's, and all of them if nothing else is there.
     """
 
-    __slots__ = ("_ageing_ms", "_entries", "_pushes")
+    __slots__ = ("_ageing_ms", "_backlog", "_entries", "_pushes", "_turn")
 
     def __init__(self, ageing_ms: int) -> None:
         self._ageing_ms = ageing_ms
         self._entries: list[tuple[int, bytes, int, TaskRow, Owner]] = []
+        self._backlog: list[tuple[int, bytes, int, TaskRow, Owner]] = []
         self._pushes = count()
+        self._turn = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._backlog)
 
-    def push(self, row: TaskRow, owner: Owner) -> None:
+    def push(self, row: TaskRow, owner: Owner, backlog: bool = False) -> None:
         """Adds a due row on behalf of `owner`."""
         key = row.due_ms + self._ageing_ms * row.body.priority
-        heappush(self._entries, (key, row.ref, next(self._pushes), row, owner))
+        heappush(self._backlog if backlog else self._entries, (key, row.ref, next(self._pushes), row, owner))
 
     def pop(self) -> tuple[TaskRow, Owner]:
         """Takes out the first. Raises IndexError when empty."""
-        _, _, _, row, owner = heappop(self._entries)
+        self._turn = (self._turn + 1) % BACKLOG_TURNS
+        theirs = self._backlog and (not self._entries or self._turn == 0)
+        _, _, _, row, owner = heappop(self._backlog if theirs else self._entries)
         return row, owner

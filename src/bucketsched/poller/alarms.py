@@ -1,4 +1,4 @@
-"""Ranges that stand still with an alarm, and when they are tried again.
+"""What somebody has to look at: ranges that stand still, and when they are tried again; tasks that are about to expire.
 
 Trying again by the clock would fence lanes that do no harm. A range is tried again when its checkpoint is another one
 than that which raised the alarm: an operator has accepted the loss (`bucketsched admin range accept-loss`).
@@ -30,9 +30,10 @@ class Alarms:
         clock: Clock,
         orders: Mapping[int, int],
         retry: Callable[[OwnedRange], Awaitable[object]],
+        retention_ms: int,
     ) -> None:
         self._ranges, self._checkpoints, self._clock = ranges, checkpoints, clock
-        self._orders, self._retry = orders, retry
+        self._orders, self._retry, self._retention_ms = orders, retry, retention_ms
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -40,6 +41,20 @@ class Alarms:
             await self._clock.sleep(LOOK_S)
             alarmed = [owned for owned in self._ranges.values() if owned.phase is Phase.ALARMED]
             await asyncio.gather(*(self._look(owned) for owned in alarmed))
+            self._look_at_backlogs()
+
+    def _look_at_backlogs(self) -> None:
+        """What is older than the retention is gone: at half of it there still is time to do something."""
+        now_ms = self._clock.now_ms()
+        for owned in self._ranges.values():
+            age_ms = now_ms - owned.oldest_undone_ms(now_ms) if owned.phase is Phase.ACTIVE else 0
+            if 2 * age_ms > self._retention_ms:
+                log.critical(
+                    "a backlog is older than half of the retention, at whose end its tasks expire",
+                    range=owned.range_id,
+                    age_s=age_ms // 1000,
+                    recurring=True,
+                )
 
     async def _look(self, owned: OwnedRange) -> None:
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ..core.journal_record import JournalRecord, Other, Section
+from ..core.lateness import LateReason
 from ..core.message import Message
 from ..core.task import FactKind, Mark, TaskRow
 from ..ports import HintAnswer
@@ -73,6 +75,7 @@ class Batch:
     withheld: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
     """Rows that a mutation of this batch takes away: they come back if the batch is refused."""
     latest_due_ms: int = 0
+    late: Counter[LateReason] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
         return bool(self.sent or self.failed or self.mutations or self.closings)

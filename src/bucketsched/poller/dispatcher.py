@@ -13,6 +13,7 @@ from ..core import failpoints
 from ..core.checkpoint import record_hash
 from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ..core.journal_record import JournalRecord, decode, encode
+from ..core.lateness import why_late
 from ..core.message import to_message
 from ..core.ready_queue import ReadyQueue
 from ..core.task import FactKind, StoredTask, TaskRow
@@ -31,6 +32,11 @@ PROMOTED_MAX = 4_000
 """Rows moved from the heaps to the ready queue in one turn: of many, the first must not wait for the last."""
 BACKLOG_MS = 1_000
 """Rows that have waited for so long are a backlog: their order counts more than a moment."""
+OUTAGE_MS = 60_000
+"""Rows that were due so long before their range was taken are the backlog of an outage."""
+BLOCKED_TOPICS_MAX = 10_000
+"""Topics of which it is remembered when they last took nothing."""
+EVERY_TOPIC = ""
 IDLE_S_MAX = 5.0
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 
@@ -61,6 +67,7 @@ class Dispatcher:
         self._failing: list[tuple[TaskRow, OwnedRange, str]] = []
         self._unrouted: dict[tuple[bytes, str], list[tuple[TaskRow, OwnedRange]]] = {}
         self._breaker = TopicBreaker()
+        self._blocked_ms: dict[str, int] = {}
         self._searches: set[asyncio.Task[None]] = set()
         self._began = float("-inf")
         self._retry_s = RETRY_S_MIN
@@ -189,13 +196,18 @@ class Dispatcher:
 
     def _promote(self, now_ms: int) -> None:
         for row, owned in self._breaker.release(self._clock.monotonic()):
-            self._ready.push(row, owned)
+            self._make_ready(row, owned)
         left = PROMOTED_MAX
         for owned in self._ranges.values():
             if owned.phase is Phase.ACTIVE and left > 0:
                 for row in owned.heap.pop_due(now_ms, left):
-                    self._ready.push(row, owned)
+                    self._make_ready(row, owned)
                     left -= 1
+
+    def _make_ready(self, row: TaskRow, owned: OwnedRange) -> None:
+        """What was long due already when its range was taken goes beside the present, not before it."""
+        backlog = row.due_ms < owned.served_from_ms - OUTAGE_MS
+        self._ready.push(row, owned, backlog)
 
     def _collect_changes(self, batch: Batch) -> set[bytes]:
         claimed: set[bytes] = set()
@@ -274,13 +286,24 @@ class Dispatcher:
         if queue is None:
             batch.failed.append((row, owned, f"queue {row.body.queue!r} does not exist"))
             return 0
-        if self._breaker.holds(queue.topic_for(row.body.priority), row, owned, self._clock.monotonic()):
+        topic = queue.topic_for(row.body.priority)
+        if self._breaker.holds(topic, row, owned, self._clock.monotonic()):
+            self._note_blocked(topic)
             return 0
-        message = to_message(row, queue, owned.epoch, batch.at_ms)
+        blocked_ms = max(self._blocked_ms.get(topic, 0), self._blocked_ms.get(EVERY_TOPIC, 0))
+        if (late := why_late(row, batch.at_ms, owned.served_from_ms, blocked_ms)) is not None:
+            batch.late[late] += 1
+        message = to_message(row, queue, owned.epoch, batch.at_ms, late)
         batch.sent.append((row, owned))
         batch.messages.append(message)
         batch.latest_due_ms = max(batch.latest_due_ms, row.due_ms)
         return message.size
+
+    def _note_blocked(self, topic: str) -> None:
+        """Nothing goes there just now: what is due already will be late for that reason."""
+        if len(self._blocked_ms) >= BLOCKED_TOPICS_MAX:
+            self._blocked_ms.clear()
+        self._blocked_ms[topic] = self._clock.now_ms()
 
     def _set_aside(self, name: tuple[bytes, str], row: TaskRow, owned: OwnedRange) -> None:
         if name not in self._unrouted:
@@ -300,7 +323,7 @@ class Dispatcher:
         while not await self._queues.fetch(*name):
             await self._clock.sleep(RETRY_S_MAX)
         for row, owned in self._unrouted.pop(name):
-            self._ready.push(row, owned)
+            self._make_ready(row, owned)
         self.wake.set()
 
     # ---- committing
@@ -335,7 +358,9 @@ class Dispatcher:
             self.counters.transactions["in_doubt"] += 1
             kind = type(doubt).__name__
             log.warning("transaction in doubt", reason=str(doubt), kind=kind, tasks=len(batch.sent), recurring=True)
-            return await self._resolve(batch.nonce)
+            resolved = await self._resolve(batch.nonce)
+            self._note_blocked(EVERY_TOPIC)
+            return resolved
 
     async def _refused(self, batch: Batch, refusal: CommitRefused) -> None:
         """Nothing was committed. What can never be sent is failed, the rest goes again."""
@@ -346,7 +371,9 @@ class Dispatcher:
         self._restore(batch, set(refusal.culprits))
         for topic in refusal.sick_topics:
             self._breaker.trip(topic, self._clock.monotonic())
+            self._note_blocked(topic)
         if not refusal.culprits and not refusal.sick_topics:
+            self._note_blocked(EVERY_TOPIC)
             await self._clock.sleep(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)
 
@@ -354,9 +381,9 @@ class Dispatcher:
         """Nothing of the batch was committed: everything is as before."""
         for index, (row, owned) in enumerate(batch.sent):
             if index not in without:
-                self._ready.push(row, owned)
+                self._make_ready(row, owned)
         for row, owned in batch.withheld:
-            self._ready.push(row, owned)
+            self._make_ready(row, owned)
         self._failing.extend(batch.failed)
         self._mutations.extend(batch.mutations)
         self._mutations.extend(batch.closings)
@@ -371,6 +398,7 @@ class Dispatcher:
         self._breaker.healed({message.topic for message in batch.messages})
         settled = batch.settled()
         self.counters.settled.update(kind for _, kind, _ in settled)
+        self.counters.late.update(batch.late)
         for ref, kind, owned in settled:
             owned.settle(ref, kind)
         for row, owned in (*batch.sent, *batch.withheld, *((row, owned) for row, owned, _ in batch.failed)):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..core.histogram import Histogram
+from ..core.lateness import LateReason
 from ..core.task import FactKind
 
 
@@ -27,6 +28,8 @@ class LaneCounters:
     """From due to the commit, of each task dispatched."""
     takeover_s: dict[str, Histogram] = field(default_factory=dict)
     """From the lease to dispatching, by kind: "released" by the former owner, or "fenced"."""
+    late: Counter[LateReason] = field(default_factory=Counter)
+    """Tasks dispatched more than core.lateness.LATE_MS after the due time asked for, by why."""
     rescanned_rows: int = 0
     ranges_lost: int = 0
     lanes_lost: int = 0
@@ -55,3 +58,5 @@ class LaneState:
     """Of the active range whose progress was stored longest ago."""
     oldest_undispatched_age_s: float = 0.0
     """How long ago the oldest task was due that is not settled, or may exist in what is not read yet."""
+    retention_used: float = 0.0
+    """That age as a part of the retention: at 1 tasks are lost."""

@@ -23,6 +23,7 @@ from ..ports import (
     Journal,
     Lease,
     Leases,
+    RangeReport,
     TaskStore,
 )
 from .alarms import Alarms
@@ -115,7 +116,12 @@ class Lane:
             changes_waiting=self.dispatcher.changes_waiting,
             checkpoint_age_s=self._checkpointer.age_s(),
             oldest_undispatched_age_s=(now_ms - oldest_ms) / 1000,
+            retention_used=(now_ms - oldest_ms) / self._constants.retention_ms,
         )
+
+    def reports(self) -> list[RangeReport]:
+        """How each range stands, for operators."""
+        return [RangeReport(o.range_id, o.epoch, o.phase.value, o.resident_rows) for o in self._ranges.values()]
 
     # ---- life
 
@@ -133,8 +139,8 @@ class Lane:
             self._rescanner.run(self._found),
             self._closer.run(),
             self._queues.run(),
-        ]
             self._alarms.run(),
+        ]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -172,7 +178,6 @@ class Lane:
 
     # ---- ranges
 
-    async def take(self, range_id: int) -> None:
     async def preload(self, range_id: int) -> bool:
         """Reads what is due soon of a range that is to be taken from a living owner: the move is short then.
 
@@ -189,6 +194,7 @@ class Lane:
         """The range is not to be taken after all."""
         self._preloads.discard([range_id])
 
+    async def take(self, range_id: int) -> None:
         """Becomes the owner of a range. Raises LeaseHeld, Unavailable (no lease taken), OwnershipLost."""
         if range_id in self._ranges:
             return
@@ -199,7 +205,6 @@ class Lane:
         else:
             owned, since = self._unread(lease), None
         self._ranges[range_id] = owned
-        pause = RETRY_S_MIN
         owned = await self._recover(owned, since)
         if owned.phase is Phase.ACTIVE:
             kind = "fenced" if lease.predecessors else "released" if since is None else "preloaded"
@@ -218,6 +223,7 @@ class Lane:
 
         At the first failure a preload is thrown away: the range that is returned may be another object.
         """
+        pause = RETRY_S_MIN
         while owned.phase is Phase.RECOVERING:
             try:
                 await self._takeover.recover(owned, since)
@@ -226,12 +232,12 @@ class Lane:
                 owned, since = self._anew(owned, since), None
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
-            except (JournalMismatch, JournalCorrupt) as error:
             except PreloadStale as stale:
                 log.info("a preload is of no use", range=owned.range_id, reason=str(stale))
                 owned, since = self._anew(owned, since), None
-                owned.phase = Phase.ALARMED
+            except (JournalMismatch, JournalCorrupt) as error:
                 owned, since = self._anew(owned, since), None  # what was read may be done when it goes on
+                owned.phase = Phase.ALARMED
                 log.critical("range stands still: its journal does not match its checkpoint", error=str(error))
             except OwnershipLost:
                 self.dispatcher.drop(owned)
