@@ -416,6 +416,18 @@ class Orders:
     """The last one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RangeReport:
+    """What its owner says of a range."""
+
+    range_id: int
+    epoch: int
+    phase: str
+    """recovering, active, stopping or alarmed."""
+    rows: int
+    """In memory."""
+
+
 class OrderStore(Protocol):
     """Where operators leave orders, and coordinators find them. Both raise Unavailable."""
 

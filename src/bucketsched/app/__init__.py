@@ -3,6 +3,7 @@
     embedded   everything in one process on SQLite           `bucketsched dev`
     node       any of the roles of a cluster                 `bucketsched node`
     migration  what a cluster needs before its first start   `bucketsched admin migrate`
+    ownership  who has which ranges, and orders for that `bucketsched admin nodes`, `drain`, `rebalance` ...
     recovery   what was lost, and what to do about it        `bucketsched admin range accept-loss`, `admin fsck`
 
 Each mode is imported when it is asked for: embedded mode never loads a vendor's library.
@@ -10,14 +11,17 @@ Each mode is imported when it is asked for: embedded mode never loads a vendor's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from ..config import Settings
     from ..recovery.loss import Finding
     from .migration import Migrated
+    from .ownership import Ownership
     from .recovery import Checked
+
+Result = TypeVar("Result")
 
 
 def run_dev(
@@ -73,6 +77,24 @@ def review_losses(
     from . import recovery
 
     return asyncio.run(recovery.review_losses(settings, range_ids, since_ms, accept, say))
+
+
+def in_ownership(
+    settings: Settings, work: Callable[[Ownership], Awaitable[Result]], say: Callable[[str], None]
+) -> Result:
+    """What `work` makes of the cluster's ownership. `say` gets lines about the progress.
+
+    Raises RequestError, ConfigError, Unavailable.
+    """
+    import asyncio
+
+    from .ownership import ownership
+
+    async def connected() -> Result:
+        async with ownership(settings, say) as opened:
+            return await work(opened)
+
+    return asyncio.run(connected())
 
 
 def fsck(

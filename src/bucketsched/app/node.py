@@ -27,6 +27,7 @@ from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..adapters.zookeeper.plan_store import ZooKeeperPlanStore
 from ..adapters.zookeeper.tree import TreeMissing, create_tree
 from ..api.internal import OwnerServicer
+from ..api.reports import ReportServicer
 from ..api.rpc import Service
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
@@ -160,7 +161,9 @@ class Node:
     async def _serve_internal(self) -> str:
         """For questions to its ranges; and its listening at all is what tells others that this process lives."""
         self._ready_calls = GrpcReadyCalls()
-        services = [OwnerServicer(self._poller).service()] if self._poller else []
+        services: list[Service] = []
+        if self._poller:
+            services = [OwnerServicer(self._poller).service(), ReportServicer(self._poller.reports).service()]
         self._internal = GrpcServer(self._settings.node.internal_address, services)
         bound = await self._listen(self._internal, "internal_address")
         return self._settings.node.advertise_internal or bound

@@ -26,6 +26,7 @@ from ..ports import (
     Leases,
     Member,
     Membership,
+    RangeReport,
     ReadyCalls,
     TaskStore,
 )
@@ -200,6 +201,10 @@ class PollerRole:
                 log.warning("leaving with ranges that nobody has taken", ranges=len(lane.ranges))
                 return
             await self._clock.sleep(LOOK_S)
+
+    def reports(self) -> list[RangeReport]:
+        """How each of its ranges stands."""
+        return self.lane.reports() if self.lane else []
 
     # ---- RangeOwner
 

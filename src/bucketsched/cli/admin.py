@@ -1,4 +1,4 @@
-"""`bucketsched admin`: migrate, namespace."""
+"""`bucketsched admin`: migrate, namespace; and what operators do, from other modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from .connection import Connection, connection_options, output_options
 from .output import instant, show, show_all
+from .ownership import cordon, drain, lanes, nodes, ranges, rebalance
 from .parameters import LENGTH
 from .recovery import fsck, range_
 from .settings import settings_options
@@ -22,8 +23,8 @@ def admin() -> None:
     """Prepare a cluster; manage namespaces."""
 
 
-admin.add_command(range_)
-admin.add_command(fsck)
+for command in (nodes, lanes, ranges, drain, cordon, rebalance, range_, fsck):
+    admin.add_command(command)
 
 
 @admin.command()

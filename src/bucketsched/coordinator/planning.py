@@ -26,6 +26,7 @@ from ..ports import (
     RangeStatus,
     RebalanceState,
 )
+from .standing import standing_of
 
 log = structlog.get_logger(__name__)
 
@@ -160,12 +161,8 @@ class Coordinator:
         return known, left_s if left_s > 0 else self._limits.poll_s
 
     def _seat(self, member: Member, order: NodeOrder, now: float) -> Seat:
-        standing = Standing.OPEN
-        if order.drained or member.leaving:
-            standing = Standing.DRAINED
-        elif order.cordoned:
-            standing = Standing.CORDONED
-        elif self._attendance.held_off_s(now, member.node) > 0:
+        standing = standing_of(member, order)
+        if standing is Standing.OPEN and self._attendance.held_off_s(now, member.node) > 0:
             standing = Standing.HELD_OFF
         return Seat(member.lane, member.weight, member.zone, standing)
 

@@ -50,3 +50,17 @@ def advance(planned: Mapping[int, int], found: Progress, at_once: int) -> Assign
     """The plan with the next moves in it: never more than `at_once` are under way."""
     room = max(0, at_once - len(found.moving))
     return {**planned, **{move.range_id: move.target for move in found.waiting[:room]}}
+
+
+AT_ONCE_DEFAULT, AT_ONCE_MAX = 8, 64
+"""Moves that may be under way at the same time."""
+PAUSE_MS, PAUSE_MS_EACH = 40, 2
+
+
+def expected_pause_ms(at_once: int) -> int:
+    """For how long nothing of a range is dispatched while it moves, about.
+
+    The new owner has loaded it before; what remains is the end of a transaction, marks and checkpoint, the lease and
+    the journal's last records: PAUSE_MS, and PAUSE_MS_EACH for each move at the same time, which share processors.
+    """
+    return PAUSE_MS + PAUSE_MS_EACH * at_once

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from uuid import UUID
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -154,6 +155,26 @@ async def _make(
     await _ensure(session, tree.orders, encode_orders(Orders()))
     await each(lambda lane: _ensure(session, tree.slot(lane)), range(constants.lanes))
     await each(lambda r: _ensure_range(session, tree, r, checkpoints.get(r)), range(constants.ranges))
+
+
+async def clusters_below(settings: ZooKeeperSettings) -> dict[UUID, int]:
+    """The clusters that have a tree below the settings' root, and how many ranges each has. Raises Unavailable."""
+    session = ZooKeeperSession(settings)
+    await session.open()
+    try:
+        found: dict[UUID, int] = {}
+        for name in await session.children(settings.root):
+            try:
+                found[UUID(name)] = len(await session.children(f"{settings.root}/{name}/ranges"))
+            except (ValueError, NoNodeError):
+                continue  # something else stands there
+        return found
+    except NoNodeError:
+        return {}
+    except OwnershipLost as error:
+        raise Unavailable(f"the session was lost: {error}") from error
+    finally:
+        await session.close()
 
 
 async def each(function: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
