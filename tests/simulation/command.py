@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Sequence
 
 from .runner import Outcome, run_seeds
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hashes", action="store_true", help="prints the hash of each run")
     parser.add_argument("--first", action="store_true", help="ends with the first violation")
     given = parser.parse_args(arguments)
+    warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that dead processes have left
     began, runs, bad = time.monotonic(), 0, 0
     for outcome in run_seeds(given.start, given.seeds, given.workers, given.trace):
         runs += 1

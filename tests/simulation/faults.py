@@ -70,7 +70,7 @@ class Faults:
 
     def heal(self) -> None:
         """From now on all is well."""
-        self._healed = True
+        self._healed = self._world.servers.healed = True
         self._doomed.clear()
         failpoints.install(None)
         world, servers = self._world, self._world.servers

@@ -14,7 +14,7 @@ from bucketsched.core import task_id as ids
 from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.journal_record import JournalRecord, Section, decode
-from bucketsched.core.message import Message, from_headers
+from bucketsched.core.message import Message, TaskEvent, from_headers
 from bucketsched.core.task import FactKind, Mark, RowRef, TaskRow, bucket_end_ms
 from bucketsched.ports import CancelResult
 
@@ -297,6 +297,21 @@ class Invariants(StoreObserver):
 
     def _kinds(self, request: Request) -> set[FactKind]:
         return self._kinds_of.get(request.key, set())
+
+    # ---- workers
+
+    def offered_to_worker(self, event: TaskEvent) -> None:
+        """A worker is asked to do this."""
+        request, now_ms = self.request_of(event.payload), self._time.ms()
+        name = event.task_id[-8:]
+        self._trace.note("worker", f"is offered {name}/{event.generation}/{event.attempt}")
+        if request is None:
+            self.fail("I11", f"{name} has a body that nobody has sent", name)
+            return
+        self.expect(request.exact_due_ms <= now_ms, "I2", f"{name} is offered before the due time asked for", name)
+        self.expect(FactKind.DISPATCHED in self._kinds(request), "I5", f"{name} is offered, not dispatched", name)
+        same = (event.type, event.metadata, event.payload) == (request.type, request.metadata, request.payload)
+        self.expect(same, "I11", f"{name} is not offered as it was sent", name, request.name)
 
     # ---- the end
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .loop import CURRENT, Process, VirtualLoop
 
-HOP_S_MIN, HOP_S_MAX = 0.0002, 0.0015
+HOP_S_MIN, HOP_S_MAX = 0.00002, 0.0015
 REFUSED_S = 0.001
 
 
@@ -78,7 +78,7 @@ class Network:
         fate -= weather.late
         if fate < weather.slow:
             return rng.uniform(HOP_S_MAX, weather.slow_s_max)
-        return rng.uniform(HOP_S_MIN, HOP_S_MAX)
+        return HOP_S_MIN + HOP_S_MAX * rng.random() ** 2
 
     async def call(self, here: str, there: str, effect: Callable[[], Any], timeout_s: float) -> Any:
         """Has `effect` happen at the other side. If it gives a future, the answer is its outcome.

@@ -44,8 +44,8 @@ PLANTED = [
         "doubt-is-a-commit",
         "a transaction in doubt is answered only when the journal was read",
         "poller/dispatcher.py",
-        "            return await self._resolve(batch.nonce)\n",
-        "            await self._resolve(batch.nonce)\n            return self.last[0]\n",
+        "            resolved = await self._resolve(batch.nonce)\n",
+        "            await self._resolve(batch.nonce)\n            resolved = self.last[0]\n",
         0,
     ),
     Planted(
@@ -270,8 +270,8 @@ PLANTED = [
         0,
     ),
     Planted(
-        "a-move-is-not-made-again",
-        "what a journal says of moves is written again by the taker",
+        "a-successor-is-not-queued",
+        "a moved row is dispatched also if whoever asked for it has gone",
         "poller/dispatcher.py",
         "                change.owned.admit(StoredTask(change.successor))\n",
         "                pass\n",
@@ -386,8 +386,8 @@ PLANTED = [
         "a-checkpoint-passes-the-unmarked",
         "a checkpoint passes only what is marked or written",
         "poller/checkpointer.py",
-        "        offset, value_hash = self._marker.applied",
-        "        offset, value_hash = self._marker.applied",
+        "        offset, value_hash = self._marker.applied(owned)\n",
+        "        offset, value_hash = self._marker._last\n",
         0,
     ),
     # ---------------------------------------------------------------- creates

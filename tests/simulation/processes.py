@@ -15,6 +15,7 @@ from bucketsched.coordinator.planning import Coordinator, PlanningLimits
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import TaskRow
 from bucketsched.core.validation import Limits
+from bucketsched.delivery.hub import WorkerHub
 from bucketsched.encoding.rows import row_from_message, row_message
 from bucketsched.poller.limits import LaneLimits
 from bucketsched.ports import CancelResult, HintAnswer, Member
@@ -23,6 +24,7 @@ from bucketsched.service.tasks import TaskService
 
 from .broker import SimJournal
 from .clock import NodeClock
+from .consumers import SimDeliveries, Worker
 from .ensemble import SimMembership, SimPlanStore
 from .loop import Process
 from .network import Network, NotSent, Unanswered
@@ -194,6 +196,12 @@ class Life:
             parts.append(self.poller.work())
         else:
             parts.append(self._stay_member(member))
+        if "deliver" in node.settings.roles:
+            hub = WorkerHub(SimDeliveries(servers.groups, servers.network, node.name), node.clock)
+            for number in range(node.rng.randrange(1, 3)):
+                worker = Worker(hub, servers.worker_queue, servers.invariants, node.rng)
+                worker.healthy = lambda: servers.healed
+                parts.append(worker.run(f"{self.process.name}-{number}"))
         if "coordinator" in node.settings.roles:
             plans = SimPlanStore(servers.ensemble, servers.network, node.name, self.process.name)
             parts.append(Coordinator(plans, node.clock, PlanningLimits(poll_s=2.0), self.membership).run())

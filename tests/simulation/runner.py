@@ -10,6 +10,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,9 +62,15 @@ def run_seed(seed: int, full_trace: bool = False) -> Outcome:
         world = World(seed)
         with _listening(world.trace, world):
             _run(world)
+            outcome = _outcome(world, full_trace)
             world.loop.bury(world.processes)
+    outcome.seconds = time.process_time() - started
+    return outcome
+
+
+def _outcome(world: World, full_trace: bool) -> Outcome:
     violation = world.invariants.violation
-    outcome = Outcome(seed, world.trace.hash())
+    outcome = Outcome(world.seed, world.trace.hash())
     if violation is not None:
         outcome.violation, outcome.invariant = str(violation), violation.invariant
         outcome.lines = list(world.trace.lines()) if full_trace else world.trace.about(violation.words)
@@ -71,7 +78,6 @@ def run_seed(seed: int, full_trace: bool = False) -> Outcome:
         outcome.lines = list(world.trace.lines())
     outcome.events, outcome.callbacks = len(world.trace), world.loop.callbacks
     outcome.dispatched = len(world.servers.broker.committed)
-    outcome.seconds = time.process_time() - started
     return outcome
 
 
@@ -107,6 +113,8 @@ def _run(world: World) -> None:
             world.loop.run(world.loop.time() + LOOK_S, broken)
         if not broken():
             invariants.at_the_end()
+            for ref in world.undelivered():
+                invariants.fail("I1", f"{invariants.name_of(ref)} was never acknowledged by a worker")
     except Stuck as stuck:
         invariants.fail("alive", str(stuck))
     finally:
@@ -123,7 +131,9 @@ def _no_chance(seed: int) -> Iterator[None]:
     random.seed(seed)
     gc.disable()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # dead processes leave coroutines that nobody awaits
+            yield
     finally:
         gc.enable()
         os.urandom, random._urandom = urandom, system  # type: ignore[attr-defined]

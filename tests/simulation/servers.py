@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketsched.adapters.memory.store import MemoryCatalog
+from bucketsched.core.catalog import Queue
 from bucketsched.core.cluster import ClusterConstants
 
 from .broker import Broker
+from .consumers import ConsumerGroups
 from .ensemble import Ensemble
 from .invariants import Invariants
 from .loop import VirtualLoop
@@ -27,5 +29,9 @@ class Servers:
     cassandra: Cassandra
     catalog: MemoryCatalog
     ensemble: Ensemble
+    groups: ConsumerGroups
     invariants: Invariants
     trace: Trace
+    worker_queue: Queue
+    healed: bool = False
+    """True once no more faults come."""

@@ -28,6 +28,7 @@ CLIENT = "client"
 REQUEST_S = 6.0
 TRIES_MAX = 12
 QUEUES = (("default", "one"), ("default", "two"), ("other", "one"))
+WORKER_QUEUE = ("default", "two")
 LATE_S_MIN, LATE_S_MAX = 5.0, 50.0
 """How much later a create is sent again whose first try nobody waited for."""
 

@@ -15,6 +15,7 @@ from bucketsched.poller.limits import LaneLimits
 
 from .broker import Broker
 from .clock import EPOCH_MS, NodeClock, WorldTime
+from .consumers import ConsumerGroups
 from .ensemble import Ensemble
 from .invariants import Invariants, namespace_id
 from .loop import Process, VirtualLoop, at_once
@@ -23,7 +24,7 @@ from .processes import Node, NodeSettings
 from .replicas import Cassandra
 from .servers import Servers
 from .trace import Trace
-from .workload import QUEUES, Clients, Load
+from .workload import QUEUES, WORKER_QUEUE, Clients, Load
 
 POLLERS = ("b", "c", "d")
 
@@ -65,16 +66,19 @@ class World:
     def _make_servers(self) -> Servers:
         network = Network(self.loop, self._stream())
         ensemble = Ensemble(self.loop, self._stream(), network, self.constants, session_s=2.0)
+        broker = Broker(self.loop, self._stream(), self.constants.lanes, self.invariants)
         servers = Servers(
             self.loop,
             network,
             self.constants,
-            Broker(self.loop, self._stream(), self.constants.lanes, self.invariants),
+            broker,
             Cassandra(self.loop, self._stream(), self.invariants),
             MemoryCatalog(self.constants),
             ensemble,
+            ConsumerGroups(self.loop, network, broker),
             self.invariants,
             self.trace,
+            _queue(*WORKER_QUEUE),
         )
         self.invariants.ranges = lambda: {r: (s.epoch, s.predecessors) for r, s in ensemble.ranges.items()}
         self.invariants.quorum_facts = self._has_facts_on_quorum
@@ -89,11 +93,13 @@ class World:
     def _make_nodes(self) -> list[Node]:
         shape = self.shape
         names = POLLERS[: shape.choice((2, 2, 3))]
-        settings = [NodeSettings("a", ("api", "coordinator"), self._lane_limits())]
+        settings = [NodeSettings("a", ("api", "coordinator", "deliver"), self._lane_limits())]
         for name in names:
             roles: tuple[str, ...] = ("api", "poller", "coordinator") if shape.random() < 0.3 else ("poller",)
             if name == "b" and roles == ("poller",):
                 roles = ("poller", "coordinator")
+            if shape.random() < 0.2:
+                roles = (*roles, "deliver")
             settings.append(NodeSettings(name, roles, self._lane_limits()))
         error_ms = shape.choice((0, 2, 20))
         self.invariants.clock_error_ms = error_ms
@@ -123,8 +129,7 @@ class World:
         for name in sorted({namespace for namespace, _ in QUEUES}):
             at_once(self.servers.catalog.create_namespace(Namespace(name, namespace_id(name), 0)))
         for namespace, name in QUEUES:
-            queue = Queue(namespace_id(namespace), namespace, name, QueueKind.KAFKA, f"{namespace}.{name}")
-            at_once(self.servers.catalog.create_queue(queue))
+            at_once(self.servers.catalog.create_queue(_queue(namespace, name)))
         first = bucket_of(self.time.begins_ms) - 1
         for range_id in range(self.constants.ranges):
             checkpoint = Checkpoint(0, 0, self.servers.broker.name, 0, NO_OFFSET, b"", first)
@@ -138,9 +143,27 @@ class World:
 
     def settled(self) -> bool:
         """True if nothing is left to be done."""
-        return not self.clients.running and not self.invariants.undone() and not self.invariants.unsettled_moves()
+        if self.clients.running or self.invariants.undone() or self.invariants.unsettled_moves():
+            return False
+        return not self.undelivered()
+
+    def undelivered(self) -> list[bytes]:
+        """Rows that were dispatched to workers and that none has acknowledged."""
+        done = self.servers.groups.deliveries.done
+        committed = enumerate(self.servers.broker.committed)
+        place = (namespace_id(WORKER_QUEUE[0]), WORKER_QUEUE[1])
+        return [
+            one.message.ref
+            for token, one in committed
+            if token not in done and (one.message.queue.namespace_id, one.message.queue.name) == place
+        ]
 
     def last_due_s(self) -> float:
         """When the last acknowledged task is due."""
         dues = [request.due_ms for request in self.invariants.requests]
         return (max(dues) - self.time.begins_ms) / 1000 if dues else 0.0
+
+
+def _queue(namespace: str, name: str) -> Queue:
+    kind = QueueKind.WORKER if (namespace, name) == WORKER_QUEUE else QueueKind.KAFKA
+    return Queue(namespace_id(namespace), namespace, name, kind, f"{namespace}.{name}")
