@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .delivery_guards import DELIVERY_GUARDS
 from .guards import GUARDS, Guard
+from .move_guards import MOVE_GUARDS
 from .ownership_guards import OWNERSHIP_GUARDS
 from .recovery_guards import RECOVERY_GUARDS
 
@@ -70,7 +71,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *RECOVERY_GUARDS]
+    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS]
     chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))

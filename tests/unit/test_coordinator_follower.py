@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -13,6 +13,7 @@ import pytest
 from bucketsched.adapters.memory.leases import MemoryLeases, MemoryLeaseWorld, MemoryMembership
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.coordinator import follower as module
+from bucketsched.coordinator import warm_moves
 from bucketsched.coordinator.follower import RangeFollower
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
@@ -38,6 +39,17 @@ class Taker:
         self.failures: dict[int, Exception] = {}
         self.gates: dict[int, asyncio.Event] = {}
         self.deaf = False
+        self.preloads: list[int] = []
+        self.preloaded: set[int] = set()
+        self.loads = True
+
+    async def preload(self, range_id: int) -> bool:
+        self.preloads.append(range_id)
+        self.preloaded.add(range_id)
+        return self.loads
+
+    def discard(self, range_id: int) -> None:
+        self.preloaded.discard(range_id)
 
     @property
     def ranges(self) -> set[int]:
@@ -63,23 +75,43 @@ class Taker:
             del self.held[range_id]
 
 
+class Calls:
+    """Passes the word on to the followers of other lanes; `deaf` ones can't be reached."""
+
+    def __init__(self) -> None:
+        self.followers: dict[int, RangeFollower] = {}
+        self.said: list[tuple[int, tuple[int, ...]]] = []
+        self.deaf: set[int] = set()
+
+    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
+        await asyncio.sleep(0)
+        if owner.lane in self.deaf:
+            return False
+        self.said.append((lane, tuple(range_ids)))
+        self.followers[owner.lane].ready(range_ids, lane)
+        return True
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - what it waits for is told by no event
             await asyncio.sleep(0.002)
 
 
-async def join(world: MemoryLeaseWorld, name: str) -> tuple[MemoryMembership, Taker]:
+async def join(world: MemoryLeaseWorld, name: str, address: str = "") -> tuple[MemoryMembership, Taker]:
     membership = MemoryMembership(world)
-    await membership.join(Member(name, ("poller",)), wants_lane=True)
+    await membership.join(Member(name, ("poller",), internal_address=address), wants_lane=True)
     return membership, Taker(membership.leases())
 
 
 @asynccontextmanager
 async def following(
-    membership: MemoryMembership, lane: int, taker: Taker, clock: SystemClock | None = None
+    membership: MemoryMembership, lane: int, taker: Taker, clock: SystemClock | None = None, calls: Calls | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(RangeFollower(membership, lane, taker, clock or SystemClock(0)).run())
+    follower = RangeFollower(membership, lane, taker, clock or SystemClock(0), calls)
+    if calls is not None:
+        calls.followers[lane] = follower
+    task = asyncio.create_task(follower.run())
     try:
         yield task
     finally:
@@ -213,3 +245,81 @@ async def test_an_absent_service_ends_nothing(world: MemoryLeaseWorld) -> None:
         await asyncio.sleep(0.3)
         assert not task.done()
         assert taker.ranges == {0}
+
+
+# ---------------------------------------------------------------- warm moves
+
+
+@asynccontextmanager
+async def two_lanes(world: MemoryLeaseWorld) -> AsyncIterator[tuple[Taker, Taker, Calls]]:
+    """Lane 0 owns everything, and both can talk."""
+    calls = Calls()
+    one, a = await join(world, "a", "127.0.0.1:1")
+    two, b = await join(world, "b", "127.0.0.1:2")
+    async with following(one, 0, a, calls=calls), following(two, 1, b, calls=calls):
+        plan(world, dict.fromkeys(range(8), 0))
+        await until(lambda: a.ranges == set(range(8)))
+        yield a, b, calls
+
+
+async def test_a_move_waits_until_the_taker_is_ready(world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_moves, "READY_WAIT_S_MAX", 60.0)
+    async with two_lanes(world) as (a, b, calls):
+        b.loads = False
+        plan(world, dict.fromkeys(range(4), 0) | dict.fromkeys(range(4, 8), 1))
+        await until(lambda: set(b.preloads) == {4, 5, 6, 7})
+        await asyncio.sleep(0.3)
+        assert a.ranges == set(range(8)), "nothing stands still while the taker is not ready"
+        b.loads = True
+        await until(lambda: a.ranges == {0, 1, 2, 3} and b.ranges == {4, 5, 6, 7})
+        assert {range_id for _, said in calls.said for range_id in said} == {4, 5, 6, 7}
+        assert len(calls.said) < 20, "one call for many"
+
+
+async def test_an_owner_that_hears_nothing_gives_up_all_the_same(
+    world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_moves, "READY_WAIT_S_MAX", 0.5)
+    async with two_lanes(world) as (a, b, calls):
+        calls.deaf = {0}
+        plan(world, dict.fromkeys(range(8), 1))
+        await asyncio.sleep(0.1)
+        assert a.ranges == set(range(8))
+        await until(lambda: b.ranges == set(range(8)))
+
+
+async def test_an_owner_waits_for_no_lane_that_is_not_there(
+    world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_moves, "READY_WAIT_S_MAX", 60.0)
+    async with two_lanes(world) as (a, _, _):
+        plan(world, dict.fromkeys(range(8), 3))
+        await until(lambda: a.ranges == set())
+
+
+async def test_the_word_of_one_lane_is_not_another_ones(
+    world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_moves, "READY_WAIT_S_MAX", 60.0)
+    async with two_lanes(world) as (a, b, calls):
+        b.loads = False
+        three, _ = await join(world, "c", "127.0.0.1:3")
+        assert three is not None
+        calls.followers[0].ready(range(8), 2)
+        plan(world, dict.fromkeys(range(8), 1))
+        await until(lambda: set(b.preloads) == set(range(8)))
+        await asyncio.sleep(0.3)
+        assert a.ranges == set(range(8))
+
+
+async def test_what_is_planned_otherwise_is_not_kept_ready(
+    world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_moves, "READY_WAIT_S_MAX", 60.0)
+    async with two_lanes(world) as (a, b, calls):
+        calls.deaf = {0}
+        plan(world, dict.fromkeys(range(7), 0) | {7: 1})
+        await until(lambda: b.preloaded == {7})
+        plan(world, dict.fromkeys(range(8), 0))
+        await until(lambda: b.preloaded == set())
+        assert a.ranges == set(range(8))

@@ -9,6 +9,7 @@ import pytest
 from lane_world import NAMESPACE, Process, World
 from test_lane import facts
 
+from bucketsched.adapters.memory.journal import Stage
 from bucketsched.core import failpoints
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import bucket_end_ms, bucket_of
@@ -321,6 +322,102 @@ async def test_a_stop_gives_up_what_stands_still_too(world: World) -> None:
     await done(world, owner.lane.stop())
     assert all(state.released for state in world.leases.ranges.values())
     assert owner.lane.ranges == set()
+
+
+async def test_a_release_waits_for_the_end_of_a_transaction(world: World) -> None:
+    """Begun after the progress was stored, while the range still is dispatched."""
+    row = world.row(1_000)
+    await world.create(row)
+    owner, other = await pair(world)
+    stuck, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(lane: int, at: Stage) -> None:
+        if lane == owner.slot and at is Stage.PRODUCED:
+            stuck.set()
+            await go_on.wait()
+
+    world.checkpoints.hold("save")
+    giving = asyncio.ensure_future(owner.lane.give_up(0))
+    await world.pass_ms(100)
+    world.journal.pause = pause
+    await world.until(stuck.is_set)
+    world.checkpoints.let_go("save")
+    await world.pass_ms(500)
+    assert not world.leases.ranges[0].released
+    world.journal.pause = None
+    go_on.set()
+    await world.until(giving.done)
+    await done(world, other.lane.take(0))
+    await world.pass_ms(1_000)
+    assert world.dispatched() == [row.ref]
+    world.check()
+
+
+async def test_a_hand_over_that_is_cancelled_before_its_release_leaves_the_range_served(world: World) -> None:
+    rows = [world.row(500), world.row(1_500)]
+    await world.create(*rows)
+    owner, _ = await pair(world)
+    await owner.lane.dispatcher.turn.acquire()
+    stopping = asyncio.ensure_future(owner.lane._hand_over._stop(owner.lane.dispatcher._ranges[0]))
+    await world.pass_ms(100)
+    assert owner.lane.active() == {1}
+    stopping.cancel()
+    await world.settle()
+    owner.lane.dispatcher.turn.release()
+    assert owner.lane.active() == {0, 1}
+    await world.pass_ms(2_000)
+    assert world.dispatched() == [row.ref for row in rows]
+
+
+async def test_a_hint_of_what_a_checkpoint_has_passed_is_answered_by_a_record_only(world: World) -> None:
+    owner, _ = await pair(world, checkpoint_interval_ms=1_000)
+    late = world.row(200)
+    await world.pass_ms(36_000, step_ms=200)
+    world.journal.sick_topics = {"topic"}
+    await world.create(late)
+    assert await done(world, owner.lane.hint([late])) == [HintAnswer.NOT_READY]
+    world.journal.sick_topics = set()
+    await world.pass_ms(5_000)
+    assert world.dispatched() == [late.ref]
+    assert await done(world, owner.lane.hint([late])) == [HintAnswer.TAKEN]
+
+
+async def test_what_came_late_between_checkpoint_and_preload_is_found(world: World) -> None:
+    owner, other = await pair(world, checkpoint_interval_ms=5_000)
+    await world.pass_ms(39_000, step_ms=200)
+    saves = world.checkpoints.calls["save"]
+    await world.until(lambda: world.checkpoints.calls["save"] > saves)
+    await world.pass_ms(3_000)
+    checkpoint = await world.checkpoints.load(0)
+    assert checkpoint is not None
+    limit_ms = max(checkpoint.low_due_ms.values())
+    late = world.row(limit_ms + 100 - world.clock.now_ms())
+    world.journal.sick_topics = {"topic"}
+    await world.create(late, hint=owner)
+    await preload(world, other)
+    queued = other.lane._preloads._shadows[0]
+    queued.heap.pop_due(world.clock.now_ms(), 10)
+    queued._known.clear()  # as if it had come right after it was read
+    await done(world, owner.lane.give_up(0))
+    world.journal.sick_topics = set()
+    await done(world, other.lane.take(0))
+    await world.pass_ms(500)
+    assert world.dispatched() == [late.ref]
+
+
+async def test_buckets_close_after_a_warm_move() -> None:
+    world = await World(ranges=1, grace_ms=1_000).prepare()
+    owner, other = await pair(world)
+    rows = [world.row(1_000 + 100 * i) for i in range(5)]
+    await world.create(*rows, hint=owner)
+    await preload(world, other)
+    await world.pass_ms(1_200)
+    await hand_over(world, owner, other)
+    await world.pass_ms(bucket_end_ms(rows[0].bucket) - world.clock.now_ms() + 5_000, step_ms=200)
+    assert world.dispatched() == [row.ref for row in rows]
+    assert other.lane.dispatcher._ranges[0].first_open_bucket > rows[0].bucket
+    world.check()
+    await world.close()
 
 
 class Crash(BaseException):

@@ -254,6 +254,62 @@ def test_what_a_checkpoint_says_is_done_is_not_read_again() -> None:
     assert begun.edge_ms == (BUCKET + 1) * 60_000 + 6
 
 
+def shadow(*tasks: StoredTask) -> OwnedRange:
+    """Read ahead of its lease."""
+    owned = OwnedRange(Lease(0, 1, ()), [0], 1_000)
+    owned.phase = Phase.PRELOADING
+    owned.open(BUCKET, {}, NOW)
+    owned.buckets.extend(NOW, NOW)
+    read(owned, *tasks)
+    return owned
+
+
+def test_what_was_read_ahead_is_kept_but_for_what_the_journal_says() -> None:
+    settled, queued = row_at(NOW + 1_000, 1), row_at(NOW + 2_000, 2)
+    owned = shadow(StoredTask(settled), StoredTask(queued))
+    owned.adopt(Lease(0, 5, ()))
+    owned.replayed(settled.ref, FactKind.DISPATCHED)
+    owned.resume(BUCKET, NOW + 1_500)
+    owned.phase = Phase.ACTIVE
+    assert owned.epoch == 5
+    assert owned.status(settled.ref) == FactKind.DISPATCHED + MARKED
+    assert owned.status(queued.ref) == QUEUED
+    assert owned.queued[BUCKET] == 1
+    assert (owned.scanned_ms, owned.remembered_from_ms) == (NOW, NOW + 1_500)
+
+
+def test_a_read_from_before_the_lease_keeps_what_was_replayed_from_being_forgotten() -> None:
+    row = row_at(NOW + 1_000)
+    owned = shadow()
+    number = owned.begin_read()
+    owned.adopt(Lease(0, 5, ()))
+    owned.replayed(row.ref, FactKind.DISPATCHED)
+    owned.resume(BUCKET, NOW + 1_500)
+    owned.sweep(NOW + 3_600_000)
+    assert not owned.admit(StoredTask(row)), "the read brings it without its mark"
+    owned.end_read(number)
+    owned.sweep(NOW + 3_600_000)
+    assert owned.status(row.ref) is None
+
+
+def test_what_was_read_ahead_of_a_bucket_that_was_closed_meanwhile_is_dropped() -> None:
+    late = row_at(NOW + 1_000, 1)
+    owned = shadow(StoredTask(late))
+    owned.buckets.rewind(BUCKET * 60_000, 0)
+    cursor = cursor_of(owned)
+    cursor.reading = True
+    owned.adopt(Lease(0, 5, ()))
+    owned.resume(BUCKET + 1, NOW + 61_000)
+    owned.phase = Phase.ACTIVE
+    assert owned.status(late.ref) is None
+    assert owned.absorb(cursor, Page([StoredTask(row_at(NOW + 2_000, 2))], True), (BUCKET + 1) * 60_000) == 0
+    assert not owned.queued[BUCKET]
+    assert owned.open_low_due(NOW + 61_000) == {}
+    for row in owned.heap.pop_due(NOW + 61_000, 10):
+        owned.leave(row)
+    assert owned.resident_rows == 0
+
+
 class Range(RuleBasedStateMachine):
     """One partition with reads that see the past, hints that come late and again, cancels, dispatches and marks."""
 
