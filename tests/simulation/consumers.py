@@ -32,6 +32,7 @@ class _Open:
     subscription: MemorySubscription
     process: Process
     node: str
+    queue: Queue
     heard_at: float
 
 
@@ -47,10 +48,13 @@ class ConsumerGroups:
         """See ports.Deliveries."""
 
         async def subscribe() -> MemorySubscription:
+            for one in self._open:
+                if one.process is process and one.queue == queue:
+                    await one.subscription.close()  # its answer was lost, and nobody keeps it up
             subscription = await self.deliveries.subscribe(queue)
             if not self._open:
                 self._loop.after(TICK_S, self._tick)
-            self._open.append(_Open(subscription, process, node, self._loop.time()))
+            self._open.append(_Open(subscription, process, node, queue, self._loop.time()))
             return subscription
 
         return self._loop.spawn(None, subscribe())
