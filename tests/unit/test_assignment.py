@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketsched.core.assignment import (
+    ANY_IMBALANCE,
     IMBALANCE_SHARE,
     Move,
     Seat,
@@ -119,7 +120,7 @@ def seats_of(standings: st.SearchStrategy[Standing]) -> st.SearchStrategy[list[S
 
 
 OPEN_SEATS, SEATS = seats_of(st.just(Standing.OPEN)), seats_of(st.sampled_from(Standing))
-SHARES = st.sampled_from([None, 0.0, IMBALANCE_SHARE, 0.5])
+SHARES = st.sampled_from([None, 0.0, IMBALANCE_SHARE, 0.5, ANY_IMBALANCE])
 
 
 def between(n: int, count: int, weight: int, total: int) -> bool:

@@ -408,3 +408,22 @@ async def test_moves_to_a_lane_that_is_gone_are_skipped(world: MemoryLeaseWorld)
         assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("r", moves, 4)))
         await until(lambda: world.orders.rebalance is not None and world.orders.rebalance.state is RebalanceState.DONE)
         assert lanes(world) == {0: 8}
+
+
+async def test_while_moves_are_ordered_only_what_has_no_owner_is_planned_beside_them(world: MemoryLeaseWorld) -> None:
+    """Every range is to change places: in between one lane has nearly nothing."""
+    one, two = await join(world, "a"), await join(world, "b")
+    world.plan = Plan(1, dict.fromkeys(range(4), 0) | dict.fromkeys(range(4, 8), 1))
+    follower = await take_all(world, one, two)
+    async with ordered(world) as store:
+        await until(lambda: all(s.holder for s in world.ranges.values()))
+        moves = tuple(Move(r, r // 4, 1 - r // 4) for r in range(8))
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("r", moves, 1)))
+        await until(lambda: world.orders.rebalance is not None and world.orders.rebalance.state is RebalanceState.DONE)
+        assert world.plan.assignment == dict.fromkeys(range(4), 1) | dict.fromkeys(range(4, 8), 0)
+        slow = tuple(Move(r, 1 - r // 4, r // 4) for r in range(8))
+        follower.cancel()
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("s", slow, 1)))
+        await until(lambda: world.plan.assignment[0] == 0)
+        await two.leave()
+        await until(lambda: lanes(world) == {0: 8})

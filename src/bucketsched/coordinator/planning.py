@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from ..core import failpoints
-from ..core.assignment import IMBALANCE_SHARE, Assignment, Seat, Standing, distribute
+from ..core.assignment import ANY_IMBALANCE, IMBALANCE_SHARE, Assignment, Seat, Standing, distribute
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.flapping import Attendance, FlappingLimits
 from ..core.rebalancing import advance, progress
@@ -107,7 +107,8 @@ class Coordinator:
             self._ranges = len(ranges)
         seats, unsettled_s = self._seats(members, plan, orders)
         current = {**_held(ranges, {seat.lane for seat in seats}), **plan.assignment}
-        wanted = distribute(self._ranges, seats, current, IMBALANCE_SHARE)
+        # what is under way by order is uneven in between: only what has no owner is planned beside it
+        wanted = distribute(self._ranges, seats, current, ANY_IMBALANCE if _running(orders) else IMBALANCE_SHARE)
         if _running(orders):
             wanted = await self._advance(orders, wanted, seats, ranges)
         if wanted and wanted != plan.assignment:

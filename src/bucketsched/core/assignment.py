@@ -10,6 +10,7 @@ Lanes differ in what they may get (`Standing`). The result depends on the argume
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ Assignment = dict[int, int]
 
 IMBALANCE_SHARE = 0.1
 """Imbalances up to this part of a lane's share are not worth moving ranges for, nor is one range more or less."""
+
+ANY_IMBALANCE = math.inf
+"""Only ranges without an owner are worth moving."""
 
 Key = TypeVar("Key", int, str)
 
@@ -61,7 +65,7 @@ def distribute(
 ) -> Assignment:
     """The lane of every range 0 .. `ranges` - 1; empty where there are no seats.
 
-    `imbalance_share`: such imbalances are left alone (see `calm`); None: none is.
+    `imbalance_share`: such imbalances are left alone (see `calm`); None: none is, ANY_IMBALANCE: all are.
     """
     assert ranges >= 0, ranges
     assert all(seat.weight >= 1 for seat in seats), seats
@@ -86,7 +90,7 @@ def calm(assignment: Mapping[int, int], takers: Sequence[Seat], imbalance_share:
     """
     shares = fair_shares(len(assignment), takers)
     counts = _counts(assignment)
-    return all(
+    return imbalance_share == ANY_IMBALANCE or all(
         abs(counts[lane] - share) <= max(1.0, imbalance_share * share) and (counts[lane] > 0 or share < 1)
         for lane, share in shares.items()
     )
