@@ -32,6 +32,7 @@ class Seen:
     topic: str
     headers: dict[str, bytes]
     event: TaskEvent
+    partition: int = 0
 
     @property
     def late_ms(self) -> int:
@@ -72,7 +73,8 @@ class Recorder:
             at_ms = now_ms()
             for place, batch in records.items():
                 self.seen += [
-                    Seen(at_ms, place.topic, dict(r.headers), from_headers(r.headers, r.value)) for r in batch
+                    Seen(at_ms, place.topic, dict(r.headers), from_headers(r.headers, r.value), place.partition)
+                    for r in batch
                 ]
             await asyncio.sleep(0)
 

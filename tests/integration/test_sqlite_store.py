@@ -18,7 +18,7 @@ from bucketsched.adapters.sqlite.writer import ROWS_PER_COMMIT_MAX
 from bucketsched.core.catalog import QueueKind
 from bucketsched.core.checkpoint import NO_OFFSET
 from bucketsched.core.cluster import ClusterConstants
-from bucketsched.core.errors import NotWritten, Unavailable
+from bucketsched.core.errors import NoRoom, NotWritten, Unavailable
 from bucketsched.core.task import BUCKET_MS, FactKind, Facts, Mark, TaskBody, TaskRow
 from bucketsched.core.task_id import RANDOM_BITS, mint
 
@@ -171,7 +171,7 @@ async def test_on_a_full_disk_rows_are_not_written_and_marks_unavailable(databas
     (pages,) = await database.write(lambda c: c.execute("PRAGMA page_count").fetchone())
     await database.write(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchall())
     answers = await store.insert([row(NOW_MS + i, bytes(10_000)) for i in range(10)])
-    assert {type(answer) for answer in answers} == {NotWritten}
+    assert {type(answer) for answer in answers} == {NoRoom}
     with pytest.raises(Unavailable):
         await store.mark([Mark(row(NOW_MS + i).ref, FactKind.CANCELLED, 1) for i in range(2_000)])
     assert await still_there(store, [there]) == [True]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bucketsched.adapters.sqlite.writer import OPERATIONS_WAITING_MAX, Writer
-from bucketsched.core.errors import NotWritten, OutcomeUnknown, OwnershipLost
+from bucketsched.core.errors import NoRoom, NotWritten, OutcomeUnknown, OwnershipLost
 
 DEADLINE_S = 20.0
 PAGES_MAX = 64
@@ -181,7 +181,7 @@ async def test_on_a_full_disk_answers_tell_what_is_stored(writer: Writer) -> Non
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (sqlite3.SQLITE_FULL, NotWritten),
+        (sqlite3.SQLITE_FULL, NoRoom),
         (sqlite3.SQLITE_BUSY, NotWritten),
         (sqlite3.SQLITE_IOERR_FSYNC, OutcomeUnknown),
         (sqlite3.SQLITE_IOERR_WRITE, OutcomeUnknown),

@@ -37,6 +37,8 @@ from .poller_role import PollerRole
 log = structlog.get_logger(__name__)
 TRANSACTION_INTERVAL_MS = 1.0
 """A commit costs one fsync here, not a round of a broker: it pays to commit more often than in a cluster."""
+TRANSACTION_BYTES_MAX = 1024 * 1024
+"""Small beside the reserve of the disk: a transaction takes its size twice for a moment, in the log and in the file."""
 HOUSEKEEPING_S = 60.0
 SHUTDOWN_S_MAX = 10.0
 
@@ -87,7 +89,7 @@ class Embedded:
             self._catalog,
             self._clock,
             self._constants,
-            LaneLimits(transaction_interval_ms=TRANSACTION_INTERVAL_MS),
+            LaneLimits(transaction_interval_ms=TRANSACTION_INTERVAL_MS, transaction_bytes_max=TRANSACTION_BYTES_MAX),
             _nothing_to_prepare,
         )
 

@@ -48,6 +48,11 @@ class _Item:
     answer: asyncio.Future[pb.CreateTaskResponse]
     error: Unavailable | None = None
 
+    @property
+    def asked_s(self) -> float:
+        """How long the server asked to wait before the next try."""
+        return self.error.retry_after_ms / 1000 if self.error else 0.0
+
 
 class CreateBatcher:
     """Batches creates. `batch_tasks_max` is what the server takes; the smaller of it and the limit counts."""
@@ -182,24 +187,20 @@ class CreateBatcher:
                 open_items = self._in_time(await self._try(open_items))
                 if not open_items:
                     return
-                await asyncio.sleep(self._pause_s(pause_s, open_items))
+                await asyncio.sleep(max(pause_s, *(item.asked_s for item in open_items)))
         except asyncio.CancelledError:
             _fail(items, Unavailable("the client was closed"))
             raise
         except Exception as error:
             _fail(items, error)
 
-    def _pause_s(self, own_s: float, items: Sequence[_Item]) -> float:
-        """As long as the server asks for, but not beyond the first deadline."""
-        asked_s = max((item.error.retry_after_ms for item in items if item.error), default=0) / 1000
-        left_s = min(item.deadline for item in items) - self._clock.monotonic()
-        return max(0.0, min(max(own_s, asked_s), left_s))
-
     def _in_time(self, items: Sequence[_Item]) -> Sequence[_Item]:
-        """Those that may be tried again; the others get their last error. Callers that left are not waited for."""
+        """Those that may be tried again; the others get their last error, at once if the server asked for a longer wait
+        than they have. Callers that left are not waited for.
+        """
         now = self._clock.monotonic()
         for item in items:
-            if item.deadline <= now and not item.answer.done():
+            if item.deadline <= now + item.asked_s and not item.answer.done():
                 item.answer.set_exception(item.error or Unavailable("no answer in time"))
         return [item for item in items if not item.answer.done()]
 

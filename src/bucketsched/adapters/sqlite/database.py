@@ -44,7 +44,8 @@ class Database:
         self._reader = self._connect(READER_CACHE_KIB, query_only=True)
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="sqlite-reader")
         self._reads_room = asyncio.Semaphore(READS_WAITING_MAX)
-        self._writer = Writer(connection)
+        room.look(connection)
+        self._writer = Writer(connection, lambda: room.short, WAL_PAGES_MAX)
         self._closing = threading.Event()
         self._checkpointer = threading.Thread(target=self._checkpoint, name="sqlite-checkpointer", daemon=True)
         self._checkpointer.start()
@@ -115,14 +116,18 @@ class Database:
         return connection
 
     def _checkpoint(self) -> None:
-        """Moves the log into the file beside the writer, so that commits seldom have to."""
+        """Moves the log into the file beside the writer, so that commits seldom have to.
+
+        Where room is short the log is emptied, too: it would keep the length that it once had.
+        """
         connection, done = self._connect(0), 0
         while not self._closing.wait(CHECKPOINT_INTERVAL_S):
             commits = self._writer.commits
-            if commits == done:
-                continue
             try:
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self.room.look(connection)
+                if commits == done and not (self.room.short and self.room.log_bytes()):
+                    continue
+                connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if self.room.short else 'PASSIVE'})").fetchall()
                 done = commits
             except sqlite3.Error:
                 pass  # the log only grows for a while; it is tried again

@@ -11,12 +11,14 @@ import sqlite3
 import struct
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from ...core.errors import Unavailable
 from ...core.message import Headers, Message
 from ...ports import Delivery
 from .database import Database
+from .writer import ROWS_PER_COMMIT_WHEN_SHORT
 
 MESSAGES_IN_MEMORY_MAX = 2_000
 BYTES_IN_MEMORY_MAX = 4 * 1024 * 1024
@@ -167,8 +169,16 @@ class Outbox:
 
     async def delete(self, numbers: Sequence[int]) -> None:
         """Removes messages durably. Raises NotWritten, OutcomeUnknown."""
-        packed = "[" + ",".join(map(str, numbers)) + "]"
-        await self._database.write(lambda connection: connection.execute(_DELETE, (packed,)), rows=len(numbers))
+        start = 0
+        while start < len(numbers):
+            size = ROWS_PER_COMMIT_WHEN_SHORT if self._database.room.short else len(numbers)
+            part = numbers[start : start + size]
+            await self._database.write(partial(_delete, numbers=part), rows=len(part))
+            start += len(part)
+
+
+def _delete(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    connection.execute(_DELETE, ("[" + ",".join(map(str, numbers)) + "]",))
 
 
 def _insert_statement(rows: int) -> str:

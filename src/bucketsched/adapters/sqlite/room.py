@@ -20,6 +20,8 @@ from ...core.errors import ConfigError, NoRoom
 MIB = 1024 * 1024
 DISPATCH_SHARE = 4
 """Dispatches wait when less than this part of the reserve is left."""
+SHORT_RESERVES = 2
+"""Room is short when less than so many reserves are left."""
 RESERVES_MIN = 2
 """A limited file holds at least so many reserves."""
 
@@ -47,6 +49,8 @@ class Room:
 
     def __init__(self, file: Path, limits: RoomLimits) -> None:
         self._directory, self._file, self._limits = file.parent, file, limits
+        self.short = False
+        """Creates are refused, or soon are, as it was when somebody looked last."""
 
     def limit(self, connection: sqlite3.Connection) -> None:
         """Has this connection refuse to let the file grow beyond its limit."""
@@ -62,12 +66,27 @@ class Room:
         """Raises NoRoom where only what is kept for making room is left."""
         self._check(connection, self._limits.reserve // DISPATCH_SHARE)
 
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Finds out whether room is short."""
+        self._left(connection)
+
+    def log_bytes(self) -> int:
+        """How long the log is, whatever of it is still needed."""
+        log = self._file.with_name(f"{self._file.name}-wal")
+        return log.stat().st_size if log.exists() else 0
+
     def _check(self, connection: sqlite3.Connection, keep: int) -> None:
         left, where = self._left(connection)
         if left < keep:
             raise NoRoom(f"{where}: {left / MIB:.1f} MiB are left, {keep / MIB:.1f} MiB are kept for what is stored")
 
     def _left(self, connection: sqlite3.Connection) -> tuple[int, str]:
+        """Bytes, and what limits them."""
+        left, where = self._measure(connection)
+        self.short = left < SHORT_RESERVES * self._limits.reserve
+        return left, where
+
+    def _measure(self, connection: sqlite3.Connection) -> tuple[int, str]:
         (page,) = connection.execute("PRAGMA page_size").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()

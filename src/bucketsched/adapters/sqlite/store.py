@@ -24,6 +24,7 @@ from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Page
 from .database import Database, as_unavailable
+from .writer import ROWS_PER_COMMIT_WHEN_SHORT
 
 ROWS_PER_OPERATION_MAX = 250
 """A row counts as one for each ROW_BYTES that it has, so that operations are bounded in bytes too."""
@@ -122,11 +123,14 @@ class SqliteTaskStore:
 
     async def mark(self, marks: Sequence[Mark]) -> None:
         """See ports.TaskStore."""
-        size = ROWS_PER_OPERATION_MAX
+        start = 0
         with as_unavailable():
-            for i in range(0, len(marks), size):
-                part = marks[i : i + size]
+            while start < len(marks):
+                # a fact moves its row with all of its payload: where room is short that must not be many at once
+                size = ROWS_PER_COMMIT_WHEN_SHORT if self._database.room.short else ROWS_PER_OPERATION_MAX
+                part = marks[start : start + size]
                 await self._database.write(partial(_mark, marks=part), rows=len(part))
+                start += len(part)
 
     async def purge(self, now_ms: int, retention_ms: int) -> int:
         """Removes at most PURGE_ROWS_MAX settled rows whose due (moved rows: new due) + retention has passed; how many.

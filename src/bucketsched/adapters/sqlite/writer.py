@@ -20,6 +20,9 @@ OPERATIONS_WAITING_MAX = 256
 """Of those that are not urgent; whoever comes then waits for room."""
 ROWS_PER_COMMIT_MAX = 500
 """Bounds how long an urgent operation waits for a commit that is under way."""
+ROWS_PER_COMMIT_WHEN_SHORT = 16
+LOG_PAGES_WHEN_SHORT = 64
+"""Where room is short the log is kept short: small commits, and each moves it into the file."""
 
 _SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL = 5, 6, 13
 _REFUSED = frozenset({_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_FULL})
@@ -47,8 +50,12 @@ class Writer:
     Takes the connection over, which must be in autocommit mode and not be used by anybody else until `close`.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(
+        self, connection: sqlite3.Connection, short: Callable[[], bool] = lambda: False, log_pages_max: int = 1_000
+    ) -> None:
+        """`short`: there is little room. `log_pages_max`: at this length commits move the log into the file."""
+        self._connection, self._short, self._log_pages_max = connection, short, log_pages_max
+        self._thrifty = False
         self._urgent: deque[_Write] = deque()
         self._waiting: deque[_Write] = deque()
         self._closed = False
@@ -116,7 +123,8 @@ class Writer:
             batch = list(self._urgent)
             self._urgent.clear()
             rows = sum(write.rows for write in batch)
-            while self._waiting and (not batch or rows + self._waiting[0].rows <= ROWS_PER_COMMIT_MAX):
+            rows_max = ROWS_PER_COMMIT_WHEN_SHORT if self._thrifty else ROWS_PER_COMMIT_MAX
+            while self._waiting and (not batch or rows + self._waiting[0].rows <= rows_max):
                 batch.append(self._waiting.popleft())
                 rows += batch[-1].rows
             return batch
@@ -124,6 +132,7 @@ class Writer:
     def _commit(self, batch: list[_Write]) -> None:
         connection, ending = self._connection, False
         try:
+            self._be_thrifty(self._short())
             connection.execute("BEGIN IMMEDIATE")
             for write in batch:
                 self._apply(write)
@@ -135,6 +144,12 @@ class Writer:
             unknown = ending and _primary_code(error) not in _REFUSED
             _fail(batch, OutcomeUnknown(f"the database failed: {error}") if unknown else _refusal(error))
             self._roll_back()
+
+    def _be_thrifty(self, thrifty: bool) -> None:
+        if thrifty != self._thrifty:
+            pages = LOG_PAGES_WHEN_SHORT if thrifty else self._log_pages_max
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._thrifty = thrifty
 
     def _apply(self, write: _Write) -> None:
         """Runs one operation. Raises sqlite3.Error where the whole transaction is gone."""
