@@ -110,6 +110,8 @@ class Broker(MemoryJournalWorld):
     def entries(self, lane: int, start: int) -> list[JournalEntry]:
         """Committed records from `start` on."""
         state = self.lane(lane)
+        if start < state.start:
+            raise Unavailable(f"lane {lane} begins at {state.start}")
         return [entry for entry in state.records if start <= entry.offset < state.stable_end]
 
 
@@ -183,7 +185,7 @@ class SimJournal:
 
     async def find(self, lane: int, at_ms: int) -> int | None:
         """See ports.Journal."""
-        entries = await self._ask(lambda: self._broker.entries(lane, 0))
+        entries = await self._ask(lambda: self._broker.entries(lane, self._broker.lane(lane).start))
         return next((entry.offset for entry in entries if decode(entry.value).at_ms >= at_ms), None)
 
     async def trim(self, lane: int, before: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,9 +13,11 @@ from bucketsched.adapters.memory.leases import (
     MemoryLeaseWorld,
     MemoryMembership,
     MemoryPlanStore,
+    RangeState,
     Session,
     View,
 )
+from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.ports import Lease, Member, Plan, RangeStatus
@@ -90,6 +92,14 @@ class Ensemble(MemoryLeaseWorld):
             watcher()
         self._loop.after(TICK_S, self._tick)
 
+    def restore_empty(self, checkpoints: Mapping[int, Checkpoint]) -> None:
+        """All that it knew is lost; then `admin migrate` is run again."""
+        for session in self.living():
+            self.end(session)
+        self.ranges = {range_id: RangeState() for range_id in self.ranges}
+        self.plan = Plan(0)
+        self.raise_epochs(checkpoints)
+
     def living(self) -> list[Session]:
         """Those that live."""
         return [session for session in self._heard if session.alive]
@@ -148,6 +158,15 @@ class SimMembership:
             self._leases = SimLeases(self._ensemble, self._network, self._node, session, joined.lane)
         self._watch()
         return joined
+
+    async def raise_epochs(self, checkpoints: Mapping[int, Checkpoint]) -> None:
+        """What a start does with the checkpoints. Raises Unavailable."""
+
+        def effect() -> None:
+            if any(self._ensemble.ranges[r].epoch < checkpoint.epoch for r, checkpoint in checkpoints.items()):
+                self._ensemble.raise_epochs(checkpoints)
+
+        await _ask(self._network, self._node, effect)
 
     def leases(self) -> SimLeases:
         """See app.poller_role.LaneMembership."""

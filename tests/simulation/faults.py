@@ -43,6 +43,7 @@ class Faults:
             self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._pause, self._cut,
             self._cut, self._isolate, self._outage, self._expire, self._spurious_fence, self._replica_down,
             self._graceful_stop, self._graceful_stop, self._shuffle, self._shuffle, self._sick_topic, self._object,
+            self._restore_zookeeper,
         ]  # fmt: skip
         for _ in range(rng.randrange(FAULTS_MAX + 1)):
             kind = rng.choice(kinds)
@@ -220,6 +221,13 @@ class Faults:
         if sessions:
             self._note("! a session ends early")
             self._world.servers.ensemble.end(self._rng.choice(sessions))
+
+    def _restore_zookeeper(self) -> None:
+        self._note("! ZooKeeper is restored empty")
+        servers = self._world.servers
+        one, other = self._rng.sample(servers.cassandra.replicas, 2)
+        found = {r: max(one.checkpoints[r], other.checkpoints[r], key=lambda c: c.order) for r in one.checkpoints}
+        servers.ensemble.restore_empty(found)
 
     def _spurious_fence(self) -> None:
         lane = self._rng.randrange(3)

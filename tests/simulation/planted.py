@@ -235,6 +235,40 @@ PLANTED = [
         "                asked = self._asked\n",
         0,
     ),
+    Planted(
+        "trimming-passes-checkpoints",
+        "the journal is trimmed behind the lowest checkpoint that points there",
+        "coordinator/trimmer.py",
+        "min(first, _needed_from(lane, checkpoints, first))",
+        "first",
+        0,
+    ),
+    Planted(
+        "the-trimmer-looks-too-late",
+        "the trimmer takes the journal's end before it reads the checkpoints",
+        "coordinator/trimmer.py",
+        "        first_kept = {lane: await self._journal.find(lane, old_ms) for lane in lanes}\n"
+        "        found = [await self._checkpoint(range_id) for range_id in range(self._constants.ranges)]\n",
+        "        found = [await self._checkpoint(range_id) for range_id in range(self._constants.ranges)]\n"
+        "        first_kept = {lane: await self._journal.end(lane) for lane in lanes}\n",
+        0,
+    ),
+    Planted(
+        "a-trimmed-replay-is-an-alarm",
+        "a replay whose start was trimmed while the checkpoint moved on begins again",
+        "poller/takeover.py",
+        "        if again is not None and again.order != checkpoint.order:\n",
+        "        if False:\n",
+        0,
+    ),
+    Planted(
+        "epochs-are-given-twice",
+        "after ZooKeeper was restored, epochs go on above those of the checkpoints",
+        "tests/simulation/ensemble.py",
+        "        self.plan = Plan(0)\n        self.raise_epochs(checkpoints)\n",
+        "        self.plan = Plan(0)\n",
+        0,
+    ),
     # ---------------------------------------------------------------- what an owner knows
     Planted(
         "forgotten-before-the-mark",

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bucketsched.adapters.owners_grpc import RPC_TIMEOUT_S, GrpcOwners
+from bucketsched.app.checkpoints import readable_checkpoints
 from bucketsched.app.poller_role import PollerRole
 from bucketsched.coordinator.death_watch import DeathWatch
 from bucketsched.coordinator.planning import Coordinator, PlanningLimits
+from bucketsched.coordinator.trimmer import JournalTrimmer
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import TaskRow
 from bucketsched.core.validation import Limits
@@ -50,7 +52,8 @@ class NodeSettings:
     name: str
     roles: tuple[str, ...]
     lane: LaneLimits
-    weight: int = 1
+    retention_ms: int = 0
+    """Of the journal, where this node trims it; 0: it does not."""
 
 
 class Node:
@@ -143,7 +146,13 @@ class Life:
         checkpoints = SimCheckpointStore(servers.cassandra, network, node.name)
         catalog = SimCatalog(servers.catalog, network, node.name)
         self.membership = SimMembership(servers.ensemble, network, node.name)
-        member = Member(self.process.name, roles, -1, node.name, "", node.settings.weight)
+
+        async def prepare() -> None:
+            """Puts the epochs behind the checkpoints', as app.node does."""
+            found = await readable_checkpoints(checkpoints, servers.constants.ranges)
+            await self.membership.raise_epochs(found)
+
+        member = Member(self.process.name, roles, -1, node.name)
         if "poller" in roles:
             self.poller = PollerRole(
                 member,
@@ -155,7 +164,7 @@ class Life:
                 node.clock,
                 servers.constants,
                 node.settings.lane,
-                _nothing_to_prepare,
+                prepare,
                 SimReadyCalls(node),
             )
             self.poller.objection = lambda: node.objection
@@ -202,6 +211,11 @@ class Life:
                 worker = Worker(hub, servers.worker_queue, servers.invariants, node.rng)
                 worker.healthy = lambda: servers.healed
                 parts.append(worker.run(f"{self.process.name}-{number}"))
+        if node.settings.retention_ms:
+            reader = SimJournal(servers.broker, servers.network, node.name, 0)
+            stored = SimCheckpointStore(servers.cassandra, servers.network, node.name)
+            retention_ms = node.settings.retention_ms
+            parts.append(JournalTrimmer(reader, stored, servers.constants, node.clock, retention_ms).run())
         if "coordinator" in node.settings.roles:
             plans = SimPlanStore(servers.ensemble, servers.network, node.name, self.process.name)
             parts.append(Coordinator(plans, node.clock, PlanningLimits(poll_s=2.0), self.membership).run())
@@ -218,10 +232,6 @@ class Life:
                 except Unavailable:
                     await self.node.clock.sleep(RETRY_S)
             await self.node.clock.sleep(LOOK_S)
-
-
-async def _nothing_to_prepare() -> None:
-    pass
 
 
 class SimPeers:

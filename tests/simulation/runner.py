@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from bucketsched.app import poller_role
-from bucketsched.coordinator import follower
+from bucketsched.coordinator import follower, trimmer
 from bucketsched.core import failpoints
 
 from .faults import Faults
@@ -34,6 +34,7 @@ HEALED_S_MAX = 45.0
 
 LOOPS_LOOK_S = 1.0
 """Of all loops that wait in vain, these turn most often: they look less often here."""
+TRIMMED_EVERY_S = 8.0
 SEEDS_PER_CHUNK = 8
 LOOK_S = 0.5
 """How often it looks whether a healed world has settled."""
@@ -58,6 +59,7 @@ def run_seed(seed: int, full_trace: bool = False) -> Outcome:
     """One run."""
     started = time.process_time()
     follower.LOOK_S = poller_role.CLOCK_LOOK_S = LOOPS_LOOK_S
+    trimmer.INTERVAL_S = TRIMMED_EVERY_S
     with _no_chance(seed):
         world = World(seed)
         with _listening(world.trace, world):

@@ -60,7 +60,7 @@ class World:
             ranges=shape.choice((1, 2, shards)),
             horizon_ms=shape.choice((5_000, 15_000, 60_000)),
             grace_ms=shape.choice((1_000, 3_000, 8_000)),
-            lanes=6,
+            lanes=5,
         )
 
     def _make_servers(self) -> Servers:
@@ -94,6 +94,8 @@ class World:
         shape = self.shape
         names = POLLERS[: shape.choice((2, 2, 3))]
         settings = [NodeSettings("a", ("api", "coordinator", "deliver"), self._lane_limits())]
+        trimming = shape.choice(("", "", "a", "b"))
+        retention_ms = shape.choice((500, 4_000))
         for name in names:
             roles: tuple[str, ...] = ("api", "poller", "coordinator") if shape.random() < 0.3 else ("poller",)
             if name == "b" and roles == ("poller",):
@@ -101,6 +103,8 @@ class World:
             if shape.random() < 0.2:
                 roles = (*roles, "deliver")
             settings.append(NodeSettings(name, roles, self._lane_limits()))
+        for one in settings:
+            one.retention_ms = retention_ms if one.name == trimming else 0
         error_ms = shape.choice((0, 2, 20))
         self.invariants.clock_error_ms = error_ms
         nodes = []
