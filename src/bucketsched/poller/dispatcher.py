@@ -12,7 +12,7 @@ import structlog
 from ..core import failpoints
 from ..core.checkpoint import record_hash
 from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
-from ..core.journal_record import JournalRecord, decode, encode
+from ..core.journal_record import JournalCorrupt, JournalRecord, decode, encode
 from ..core.lateness import why_late
 from ..core.message import to_message
 from ..core.ready_queue import ReadyQueue
@@ -463,6 +463,14 @@ class Dispatcher:
     async def _find(self, nonce: bytes) -> int | None:
         async for entries in self._journal.read(self._journal.lane, self.last[0] + 1):
             for entry in entries:
-                if decode(entry.value).nonce == nonce:
+                if _nonce_of(entry.value) == nonce:
                     return entry.offset
         return None
+
+
+def _nonce_of(value: bytes) -> bytes:
+    """b"" where it is nothing that a lane has written: then it is not what is looked for."""
+    try:
+        return decode(value).nonce
+    except JournalCorrupt:
+        return b""

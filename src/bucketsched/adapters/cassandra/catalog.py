@@ -137,4 +137,6 @@ def _constants(row: Row) -> ClusterConstants:
 
 def _queue(row: Row) -> Queue:
     namespace_id, namespace, name, kind, *rest = row
+    if kind not in set(QueueKind):
+        raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     return Queue(namespace_id, namespace, name, QueueKind(kind), *rest)

@@ -229,7 +229,7 @@ def _decode(rows: list[Row]) -> list[StoredTask]:
     for due_ms, namespace_id, task_id, body, generation, attempt, dispatched, cancelled, failed, reason, moved in rows:
         if body is None:
             continue
-        row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation, attempt)
+        row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation or 0, attempt or 0)
         if dispatched is None and cancelled is None and failed is None and moved is None:
             tasks.append(StoredTask(row, NO_FACTS))
         else:

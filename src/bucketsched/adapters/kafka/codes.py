@@ -117,6 +117,9 @@ REFUSED_FOR_GOOD = frozenset(
 )
 """Sending the same message to the same topic again is of no use."""
 
+REFUSED_RECORDS = frozenset({Code.INVALID_TIMESTAMP, Code.INVALID_RECORD})
+"""Of these, those that may be meant for a single record of the batch."""
+
 CERTAINLY_NOT_APPENDED = (
     TOO_LARGE
     | REFUSED_FOR_GOOD

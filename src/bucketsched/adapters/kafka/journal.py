@@ -15,7 +15,7 @@ from ...core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ...core.message import Message
 from ...ports import CommitRefused, JournalEntry
 from .batches import Batch, Item, Place, pack, size_of
-from .codes import PASSING, REFUSED_FOR_GOOD, TOO_LARGE
+from .codes import PASSING, REFUSED_FOR_GOOD, REFUSED_RECORDS, TOO_LARGE
 from .connection import Connection
 from .reader import Reader
 from .routes import Routes
@@ -128,6 +128,8 @@ class KafkaJournal:
                 return CommitRefused(f"the journal: {error}")
             if refusal.code in TOO_LARGE:
                 culprits |= self._too_large(refusal)
+            elif refusal.code in REFUSED_RECORDS and refusal.batch and len(refusal.batch.indices) > 1:
+                self._batch_bytes[refusal.place[0]] = len(refusal.batch.data) // 2  # which of them, smaller ones tell
             elif refusal.code in REFUSED_FOR_GOOD:
                 indices = refusal.batch.indices if refusal.batch else placed[refusal.place]
                 culprits |= dict.fromkeys(indices, f"topic {refusal.place[0]}: {refusal.code.name}")

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from ...core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, Namespace, Queue, QueueKind
 from ...core.checkpoint import NO_OFFSET, Checkpoint
 from ...core.cluster import ClusterConstants
+from ...core.errors import Unavailable
 from ...core.task import bucket_of
 from .checkpoints import SAVE, save_parameters
 from .database import Database, as_unavailable
@@ -137,6 +138,8 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
 
 def _queue(row: tuple[Any, ...]) -> Queue:
     namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms = row
+    if kind not in set(QueueKind):
+        raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     return Queue(
         namespace_id,
         namespace,
