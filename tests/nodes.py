@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -227,7 +227,14 @@ class Cluster:
         self.processes: list[Process] = []
         self.constants: ClusterConstants = in_thread(lambda: migrate(self.settings, **constants).constants)
 
-    def start(self, name: str, roles: str = ALL_ROLES, failpoint: str = "", **settings: object) -> Process:
+    def start(
+        self,
+        name: str,
+        roles: str = ALL_ROLES,
+        failpoint: str = "",
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> Process:
         """Starts a node. `settings`: section__key."""
         given = {"node.grpc_address": "127.0.0.1:0", "node.internal_address": "127.0.0.1:0", "log.format": "json"}
         given["node.metrics_address"] = "127.0.0.1:0"
@@ -235,8 +242,8 @@ class Cluster:
         changed = {key.replace("__", "."): value for key, value in settings.items()}
         pairs = [f"--set={key}={json.dumps(value)}" for key, value in (QUICK | given | changed).items()]
         arguments = ["node", "--output", "json", "--config", str(self.config), "--roles", roles, *pairs]
-        environment = {"BUCKETSCHED_FAILPOINT": failpoint} if failpoint else {}
-        process = Process(f"{len(self.processes):02}-{name}", arguments, self.folder, environment)
+        variables = dict(environment or {}) | ({"BUCKETSCHED_FAILPOINT": failpoint} if failpoint else {})
+        process = Process(f"{len(self.processes):02}-{name}", arguments, self.folder, variables)
         self.processes.append(process)
         return process
 

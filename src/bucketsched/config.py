@@ -80,7 +80,11 @@ class NodeSettings(Section):
     weight: int = Field(1, ge=1, le=100)
     """Its share of the ranges, beside the others' weights."""
     clock_error_ms: int = Field(2, ge=0, le=1000)
-    """Bound of the kernel clock's error; nothing is dispatched before due + this."""
+    """Bound of the kernel clock's error where the kernel gives none; nothing is dispatched before due + the bound."""
+    clock_error_ms_max: int = Field(10, ge=1, le=10_000)
+    """A node whose kernel says that its clock is less exact than this gives its ranges to others."""
+    clock_offset_ms_max: int = Field(500, ge=20, le=60_000)
+    """A node whose kernel clock is off by more, as most witnesses say, gives its ranges to others and takes none."""
     shutdown_s_max: float = Field(20, gt=0, le=600)
 
     @field_validator("grpc_address", "internal_address", "metrics_address", "advertise_grpc", "advertise_internal")

@@ -6,7 +6,7 @@ Every adapter of a port passes the port's conformance suite (tests/conformance).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from .core.assignment import Move
 from .core.catalog import Namespace, Queue
 from .core.checkpoint import Checkpoint
+from .core.clock_discipline import Testimony
 from .core.cluster import ClusterConstants
 from .core.errors import NotWritten, OutcomeUnknown
 from .core.message import Headers, Message
@@ -43,6 +44,18 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """May return a little early or late: check the clock again."""
+        ...
+
+
+class TimeWitness(Protocol):
+    """Other machines' clocks, to tell whether one's own is right."""
+
+    async def testify(self, boot_ns: Callable[[], int]) -> list[Testimony]:
+        """Asks them now, `boot_ns` telling when; one testimony a machine that answers. Raises Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of them."""
         ...
 
 
@@ -328,6 +341,13 @@ class Membership(Protocol):
         """
         ...
 
+    async def announce_leaving(self) -> None:
+        """Tells coordinators that this member is `leaving`: they see it when they read next.
+
+        Raises Unavailable, OwnershipLost (it is no member).
+        """
+        ...
+
     def session_lost(self) -> bool:
         """True once this member's session is known to be over: its slot and leases are gone. Join anew."""
         ...
@@ -341,13 +361,6 @@ class PlanStore(Protocol):
     async def campaign(self) -> None:
         """Returns when this process is the elected coordinator. Raises Unavailable."""
         ...
-    async def announce_leaving(self) -> None:
-        """Tells coordinators that this member is `leaving`: they see it when they read next.
-
-        Raises Unavailable, OwnershipLost (it is no member).
-        """
-        ...
-
 
     async def read(self) -> tuple[Plan, list[Member], list[RangeStatus]]:
         """Everything that a plan is made from. Raises Unavailable."""
@@ -496,6 +509,18 @@ class RangeOwner(Protocol):
         """A HintAnswer where this process does not own the range, or is not ready."""
         ...
 
+    async def ready(self, range_ids: Sequence[int], lane: int) -> None:
+        """That lane has read these ranges ahead and would take them now, if the plan gives them to it."""
+        ...
+
+
+class ReadyCalls(Protocol):
+    """How a taker reaches the owners of ranges."""
+
+    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
+        """Asks RangeOwner.ready of another process; False where it was not reached. Never raises."""
+        ...
+
 
 # ---------------------------------------------------------------- queues' destinations and deliveries
 
@@ -509,18 +534,6 @@ class Topics(Protocol):
         Raises InvalidArgument where a setting is not possible, Unavailable.
         """
         ...
-    async def ready(self, range_ids: Sequence[int], lane: int) -> None:
-        """That lane has read these ranges ahead and would take them now, if the plan gives them to it."""
-        ...
-
-
-class ReadyCalls(Protocol):
-    """How a taker reaches the owners of ranges."""
-
-    async def ready(self, owner: Member, range_ids: Sequence[int], lane: int) -> bool:
-        """Asks RangeOwner.ready of another process; False where it was not reached. Never raises."""
-        ...
-
 
 
 @dataclass(slots=True)

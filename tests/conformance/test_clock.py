@@ -9,6 +9,7 @@ import pytest
 
 from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.system_clock import SystemClock
+from bucketsched.core.clock_discipline import Look
 from bucketsched.ports import Clock
 
 ERROR_MS = 7
@@ -85,9 +86,8 @@ async def test_sleeping_for_nothing_lets_others_run(clock: Clock) -> None:
     assert ran.is_set()
 
 
-def test_the_system_clock_rounds_its_bounds_away_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_000_001)
-    clock = SystemClock(error_ms=2)
+def test_the_system_clock_rounds_its_bounds_away_from_now() -> None:
+    clock = SystemClock(2, look=lambda: Look(5, 1_000_000_000_000_000_001), boot_ns=lambda: 5)
     assert (clock.earliest_ms(), clock.now_ms(), clock.latest_ms()) == (999_999_999_998, 10**12, 10**12 + 3)
 
 

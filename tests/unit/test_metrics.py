@@ -22,6 +22,7 @@ from tests.unit.lane_world import World
 from bucketsched.adapters.metrics_http import MetricsServer
 from bucketsched.app import metrics
 from bucketsched.app.metrics import Metrics
+from bucketsched.core.clock_discipline import ClockLimits, Discipline, Look
 from bucketsched.core.errors import ConfigError
 from bucketsched.core.histogram import Histogram
 from bucketsched.core.task import FactKind
@@ -73,6 +74,7 @@ def everything() -> Metrics:
     found = Metrics("test")
     found.add(lambda: metrics.of_tasks(Tasks()))  # type: ignore[arg-type]
     found.add(lambda: metrics.of_poller(Poller()))  # type: ignore[arg-type]
+    found.add(lambda: metrics.of_clock(Discipline(ClockLimits(), Look(0, 0))))
     return found
 
 

@@ -22,7 +22,7 @@ WALL_CLOCKS = {
     "datetime.now", "datetime.utcnow", "datetime.today", "date.today",
 }  # fmt: skip
 MAY_READ_TIME = {
-    "adapters/system_clock.py": WALL_CLOCKS,  # it is the clock
+    "adapters/kernel_time.py": WALL_CLOCKS,  # what the clock is made of
     "client/": {"time.time", "time.time_ns"},  # mints ids, and turns a delay into a due time, where no node is asked
 }
 
@@ -33,7 +33,7 @@ def ours(*folders: str) -> list[Path]:
     return sorted(path for path in found if STUBS not in path.parents and "__pycache__" not in path.parts)
 
 
-PYTHON = ours("src", "tests", "bench", "tools", "examples", "deploy")
+PYTHON = ours("src", "spec", "tests", "bench", "tools", "examples", "deploy")
 
 
 @cache

@@ -31,7 +31,7 @@ from ..ports import Member
 from ..service.directory import Directory
 from ..service.owners import LocalOwners
 from .api_role import ApiRole
-from .metrics import Metrics, of_poller, of_tasks
+from .metrics import Metrics, of_clock, of_poller, of_tasks
 from .poller_role import PollerRole
 
 log = structlog.get_logger(__name__)
@@ -60,6 +60,7 @@ class Embedded:
         self._clock = SystemClock(0)
         self._address = ""
         self._metrics = Metrics("embedded")
+        self._metrics.add(lambda: of_clock(self._clock.discipline))
         self._metrics_server: MetricsServer | None = None
         self._started = False
 

@@ -19,6 +19,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from ..core.clock_discipline import NS_PER_S, Discipline
 from ..core.histogram import Histogram
 from ..core.lateness import LateReason
 from ..core.task import FactKind
@@ -33,7 +34,7 @@ Source = Callable[[], Iterable[Metric]]
 PREFIX = "bucketsched_"
 OUTCOMES_OF_CREATES = ("created", "refused", "unavailable")
 OUTCOMES_OF_TRANSACTIONS = ("committed", "refused", "in_doubt")
-TAKEOVER_KINDS = ("released", "fenced")
+TAKEOVER_KINDS = ("preloaded", "released", "fenced")
 
 
 class Metrics:
@@ -109,6 +110,21 @@ def of_tasks(tasks: TaskService) -> Iterator[Metric]:
     yield gauge("hints_unanswered", "Acknowledged tasks whose owner has not answered yet", tasks.hints_unanswered)
 
 
+def of_clock(clock: Discipline) -> Iterator[Metric]:
+    """The time that tasks are dispatched by."""
+    yield gauge(
+        "clock_offset_seconds",
+        "By how much the kernel's clock is ahead (positive) or behind of what most witnesses allow",
+        clock.kernel_off_ns / NS_PER_S,
+    )
+    witnesses = {name: off_ns / NS_PER_S for name, off_ns in clock.witnesses_ns.items()}
+    yield gauges("clock_witness_offset_seconds", "By how much the clock is ahead of a witness", "witness", witnesses)
+    yield gauge("clock_error_bound_seconds", "How far the true time may be away", clock.error_ns / NS_PER_S)
+    yield gauge("clock_synchronised", "1: the kernel says that its clock is synchronised", clock.synchronised)
+    yield gauge("clock_trusted", "0: a reason to own no ranges; it is in the log", not clock.objection)
+    yield counter("clock_steps", "Steps of the kernel's clock seen", clock.steps)
+
+
 def of_poller(poller: PollerRole) -> Iterator[Metric]:
     """The poller role: what its lanes did, and how the present one stands."""
     done = poller.counters
@@ -146,4 +162,6 @@ def _of_lane(state: LaneState) -> Iterator[Metric]:
         "How long ago the oldest task was due that is not settled, or may exist in what is not read yet",
         state.oldest_undispatched_age_s,
     )
-    yield gauge("retention_used_ratio", "That age as a part of the retention: at 1 tasks are lost", state.retention_used)
+    yield gauge(
+        "retention_used_ratio", "That age as a part of the retention: at 1 tasks are lost", state.retention_used
+    )

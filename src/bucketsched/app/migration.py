@@ -55,6 +55,7 @@ async def _prepare(settings: Settings, constants: ClusterConstants, clock: Clock
     session = await CassandraSession.connect(settings.cassandra)
     try:
         await topics.ensure_journal()
+        await topics.ensure_clock()
         checkpoints = await CassandraCheckpointStore.open(session)
         await create_tree(settings.zookeeper, constants, await readable_checkpoints(checkpoints, constants.ranges))
         await make_defaults(await CassandraCatalog.open(session), topics, clock)

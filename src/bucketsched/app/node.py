@@ -19,6 +19,7 @@ from ..adapters.cassandra.store import CassandraTaskStore
 from ..adapters.kafka.deliveries import KafkaDeliveries
 from ..adapters.kafka.journal import KafkaJournal
 from ..adapters.kafka.topics import KafkaTopics
+from ..adapters.kafka.witness import KafkaWitnesses
 from ..adapters.metrics_http import MetricsServer
 from ..adapters.owners_grpc import GrpcOwners, GrpcReadyCalls
 from ..adapters.system_clock import SystemClock
@@ -26,6 +27,7 @@ from ..adapters.tcp_peers import TcpPeers
 from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..adapters.zookeeper.plan_store import ZooKeeperPlanStore
 from ..adapters.zookeeper.tree import TreeMissing, create_tree
+from ..adapters.zookeeper.witness import ZooKeeperWitness
 from ..api.internal import OwnerServicer
 from ..api.reports import ReportServicer
 from ..api.rpc import Service
@@ -35,6 +37,7 @@ from ..config import MESSAGE_OVERHEAD_BYTES, Settings
 from ..coordinator.death_watch import DeathWatch
 from ..coordinator.planning import Coordinator
 from ..coordinator.trimmer import JournalTrimmer
+from ..core.clock_discipline import NS_PER_MS, ClockLimits
 from ..core.cluster import ClusterConstants
 from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
@@ -45,7 +48,8 @@ from ..ports import Member
 from ..service.directory import Directory
 from .api_role import ApiRole
 from .checkpoints import readable_checkpoints
-from .metrics import Metrics, of_poller, of_tasks
+from .clock_watch import ClockWatch
+from .metrics import Metrics, of_clock, of_poller, of_tasks
 from .poller_role import PollerRole
 
 log = structlog.get_logger(__name__)
@@ -68,13 +72,25 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
+def clock_limits_of(settings: Settings) -> ClockLimits:
+    """What a node's clock may be like, as its settings say."""
+    given = settings.node
+    return ClockLimits(
+        given.clock_error_ms * NS_PER_MS,
+        given.clock_error_ms_max * NS_PER_MS,
+        given.clock_offset_ms_max * NS_PER_MS,
+        alone=False,
+    )
+
+
 class Node:
     """Starts what its roles need, and nothing else."""
 
     def __init__(self, settings: Settings, ready: Callable[[str], None] | None) -> None:
         self._settings, self._ready = settings, ready
         self._roles = settings.node.roles
-        self._clock = SystemClock(settings.node.clock_error_ms)
+        self._clock = SystemClock(limits=clock_limits_of(settings))
+        self._clock_watch: ClockWatch | None = None
         self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         self._working: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
@@ -92,6 +108,7 @@ class Node:
         telemetry.configure(self._settings.log.level, self._settings.log.format)
         metrics = await self._serve_metrics()
         await self._connect()
+        self._watch_clock()
         try:
             await self._ensure_tree()
         except Unavailable as error:
@@ -109,6 +126,14 @@ class Node:
         )
         if self._ready:
             self._ready(public)
+
+    def _watch_clock(self) -> None:
+        """From now on other machines are asked for the time."""
+        zookeeper = ZooKeeperWitness(self._settings.zookeeper, self._constants, self._name)
+        kafka = KafkaWitnesses(self._settings.kafka, self._constants)
+        self._clock_watch = ClockWatch(self._clock, [zookeeper, kafka])
+        self._metrics.add(lambda: of_clock(self._clock.discipline))
+        self._spawn(self._clock_watch.run())
 
     async def _connect(self) -> None:
         settings = self._settings
@@ -135,6 +160,7 @@ class Node:
             raise ConfigError(f"settings zookeeper.hosts and zookeeper.root: {error}") from error
 
     def _make_poller(self) -> PollerRole:
+        self._ready_calls = GrpcReadyCalls()
         return PollerRole(
             Member(self._name, self._roles),
             self._membership,
@@ -146,6 +172,7 @@ class Node:
             self._constants,
             LaneLimits(**self._settings.poller.model_dump()),
             self._ensure_tree,
+            self._ready_calls,
         )
 
     async def _serve_metrics(self) -> str:
@@ -160,7 +187,6 @@ class Node:
 
     async def _serve_internal(self) -> str:
         """For questions to its ranges; and its listening at all is what tells others that this process lives."""
-        self._ready_calls = GrpcReadyCalls()
         services: list[Service] = []
         if self._poller:
             services = [OwnerServicer(self._poller).service(), ReportServicer(self._poller.reports).service()]
@@ -174,7 +200,6 @@ class Node:
             services += self._make_api().services()
         if "deliver" in self._roles:
             limits = HubLimits(offers_in_flight_max=self._settings.deliver.offers_in_flight_max)
-            self._ready_calls,
             unacked = self._settings.deliver.offers_in_flight_max
             self._hub = WorkerHub(KafkaDeliveries(self._settings.kafka, self._constants, unacked), self._clock, limits)
         if self._hub or "api" in self._roles:
@@ -228,6 +253,7 @@ class Node:
         member = Member(self._name, self._roles, -1, internal, worker, node.weight, node.zone, name=name)
         if self._poller:
             self._poller.announce(member)
+            self._poller.objection = self._clock.objection
             self._spawn(self._poller.work())
         else:
             await self._ensure_tree()
@@ -245,7 +271,7 @@ class Node:
             self._spawn(coordinator.run())
             self._spawn(self._trim_journal())
         if self._poller:
-            while self._poller.lane is None:
+            while self._poller.lane is None and not (self._clock.discipline.confirmed and self._clock.objection()):
                 await self._clock.sleep(0.01)
                 for task in self._working:
                     if task.done():
@@ -301,6 +327,9 @@ class Node:
         endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]
         if self._hub:
             endings.append(self._hub.drain(DRAIN_S_MAX))
+        ending = asyncio.gather(*endings, return_exceptions=True)
+        if self._poller:
+            await self._poller.leave(self._settings.node.shutdown_s_max / 2)
         for task in self._working:
             task.cancel()
         await asyncio.gather(ending, *self._working, return_exceptions=True)
@@ -308,14 +337,13 @@ class Node:
             await self._api.close()
             await self._owners.close()
             await self._topics.close()
+        if hasattr(self, "_ready_calls"):
+            await self._ready_calls.close()
         if hasattr(self, "_membership"):
             await self._membership.leave()
         if self._internal:  # last: a port that refuses while it still holds something would look like a death
             await asyncio.gather(self._internal.stop(DRAIN_S_MAX), return_exceptions=True)
+        if self._clock_watch:
+            await self._clock_watch.close()
         if hasattr(self, "_session"):
             await self._session.close()
-        ending = asyncio.gather(*endings, return_exceptions=True)
-        if self._poller:
-            await self._poller.leave(self._settings.node.shutdown_s_max / 2)
-        if hasattr(self, "_ready_calls"):
-            await self._ready_calls.close()

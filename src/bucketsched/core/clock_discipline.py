@@ -192,7 +192,8 @@ class Discipline:
         if not self.confirmed:
             return "no witness has confirmed the clock yet"
         if self._off.value:
-            return f"the kernel's clock is off by {_ms(self.kernel_off_ns)} ms"
+            off_ms, seconds = _ms(self.kernel_off_ns), SETTLE_NS // NS_PER_S
+            return f"the kernel's clock is off by {off_ms} ms, or was a moment ago (it has to be right for {seconds} s)"
         if self._inexact.value:
             return f"the kernel's clock is only right to {_ms(self._error_ns())} ms"
         return ""

@@ -53,6 +53,11 @@ class ClusterConstants:
         """The journal's topic: with the cluster's id, so that two clusters on one Kafka stay apart."""
         return f"bucketsched-{self.cluster_id}-journal"
 
+    @property
+    def clock_topic(self) -> str:
+        """The topic whose append times tell the brokers' time."""
+        return f"bucketsched-{self.cluster_id}-clock"
+
     def transactional_id(self, lane: int) -> str:
         """The Kafka transactional id of a lane: the fencing domain."""
         return f"{self.cluster_id}-lane-{lane}"

@@ -37,7 +37,8 @@ OUTAGE_MS = 60_000
 BLOCKED_TOPICS_MAX = 10_000
 """Topics of which it is remembered when they last took nothing."""
 EVERY_TOPIC = ""
-IDLE_S_MAX = 5.0
+IDLE_S_MAX = 1.0
+"""The time that is waited for may come sooner than sleeping tells: after a suspension, or when the clock is set."""
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 
 

@@ -11,8 +11,8 @@ LOAD_FIRST_MS = 5_000
 RESCAN_AHEAD_MS = 10_000
 PRELOAD_AHEAD_MS = 10_000
 """How far ahead a range is read that is not owned yet. Ready is what is read half as far."""
-REOPEN_MS = 600_000
-"""How far back buckets are opened again that were closed while the clock was ahead."""
+REOPEN_MS = 3_600_000
+"""How far back buckets are opened again that were closed while the clock was ahead, for about as long."""
 ADMISSION_S_MAX = 2.0
 """How long an admission waits for the record that proves it."""
 HAND_OVER_S_MAX = 2.0

@@ -30,6 +30,14 @@ DIGEST_BYTES = 4
 BATCH_OVERHEAD_BYTES = 1_024
 JOURNAL_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """The journal is trimmed by checkpoints only, never by age or size."""
+CLOCK_PARTITIONS = 3
+"""So that about as many brokers lead one, each a machine of its own."""
+CLOCK_CONFIG = {
+    "message.timestamp.type": "LogAppendTime",
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",
+    "segment.ms": "3600000",
+}
 
 _FIELD_AT_FAULT = {
     Code.INVALID_TOPIC: "topic",
@@ -94,6 +102,18 @@ class KafkaTopics:
             raise ConfigError(f"the journal's topic {name} can't be made: {error.message}") from error
         except TimeoutError as error:
             raise Unavailable(f"Kafka did not make the journal within {CREATE_S_MAX} s") from error
+
+    async def ensure_clock(self) -> None:
+        """Creates the topic by which the brokers tell their time, one partition for each. Raises Unavailable."""
+        name = self._constants.clock_topic
+        try:
+            async with asyncio.timeout(CREATE_S_MAX):
+                await self._create(name, CLOCK_PARTITIONS, self._settings.replication, CLOCK_CONFIG)
+                await self._usable([name])
+        except InvalidArgument as error:
+            raise ConfigError(f"topic {name} can't be made: {error.message}") from error
+        except TimeoutError as error:
+            raise Unavailable(f"Kafka did not make topic {name} within {CREATE_S_MAX} s") from error
 
     async def close(self) -> None:
         """Lets go of the brokers."""
