@@ -93,4 +93,5 @@ def assemble(folder: Path, worker_queues: frozenset[str]) -> History:
         rows=[row_of(event) for event in end if event["e"] == "row"],
         faults=[Span(event["kind"], event["target"], event["begin"], event["end"]) for event in spans],
         worker_queues=worker_queues,
+        differences=[(event["id"], event["text"]) for event in end if event["e"] == "difference"],
     )

@@ -225,6 +225,16 @@ def read_violations(tasks: Tasks) -> Iterator[Violation]:
             yield Violation("read_violations", task_id, "read as cancelled, not journaled as such")
 
 
+def fsck_differences(tasks: Tasks) -> Iterator[Violation]:
+    """The product's own comparison of rows and journal (I10) finds nothing, either.
+
+    It can't know what was acknowledged; see `unsettled_rows`.
+    """
+    for task_id, text in tasks.history.differences:
+        if tasks.acknowledged(task_id):
+            yield Violation("fsck_differences", task_id, text)
+
+
 CHECKS: tuple[Callable[[Tasks], Iterator[Violation]], ...] = (
     lost,
     early,
@@ -236,6 +246,7 @@ CHECKS: tuple[Callable[[Tasks], Iterator[Violation]], ...] = (
     unsettled_rows,
     changed_bodies,
     read_violations,
+    fsck_differences,
 )
 
 

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,8 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from bench.processes import Child, ChildFailed, Children, run_once
-from tools.stack import Stack
+from tests.faketime import FakeClock
+from tools.stack import ROOT, Stack
 from tools.stack.ports import choose
 
 from bucketsched.adapters.cassandra.session import CassandraSession
@@ -39,6 +42,11 @@ ROLES = {
     "poller-3": "poller",
     "deliver-1": "deliver",
 }
+
+
+def having(role: str, names: Iterable[str]) -> list[str]:
+    """Those of the processes with a role."""
+    return [name for name in names if role in ROLES[name].split(",")]
 
 
 @dataclass(slots=True)
@@ -77,6 +85,8 @@ class Rig:
     nodes: dict[str, Node] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
+    clocks: dict[str, FakeClock] = field(default_factory=dict)
+    """Of the processes whose wall clock jumps."""
     ending: bool = False
 
     # ---------------------------------------------------------------- set up
@@ -133,17 +143,18 @@ class Rig:
     @property
     def api_addresses(self) -> list[str]:
         """Of the api processes, which keep them over restarts."""
-        return [self.nodes[name].grpc for name in self.having("api")]
-
-    def having(self, role: str) -> list[str]:
-        """The names of the processes with a role."""
-        return [node.name for node in self.nodes.values() if role in node.roles.split(",")]
+        return [self.nodes[name].grpc for name in having("api", self.names)]
 
     # ---------------------------------------------------------------- processes
 
     async def start(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
         """Starts a process; it is watched from then on."""
-        settings = {"grpc_address": node.grpc, "internal_address": node.internal, "metrics_address": "127.0.0.1:0"}
+        settings = {
+            "name": node.name,
+            "grpc_address": node.grpc,
+            "internal_address": node.internal,
+            "metrics_address": "127.0.0.1:0",
+        }
         if "poller" in node.roles:
             settings["advertise_internal"] = node.internal_front
         pairs = [part for key, value in settings.items() for part in ("--set", f"node.{key}={value}")]
@@ -151,10 +162,16 @@ class Rig:
         if proxy := self.proxies.get(node.name):
             await proxy.start()
         node.starts += 1
-        node.child = await self.children.start(
-            node.name, *arguments, "--output", "json", env={**self.environment, **(extra or {})}
-        )
+        env = {**self.environment, **self._faked(node.name), **(extra or {})}
+        node.child = await self.children.start(node.name, *arguments, "--output", "json", env=env)
         node.watching = asyncio.create_task(self._watch(node, node.child))
+
+    def _faked(self, name: str) -> dict[str, str]:
+        """What gives a process a wall clock of its own, if it is to have one."""
+        if name not in self.clocks:
+            return {}
+        faked = self.clocks[name].environment
+        return faked | {"PYTHONPATH": f"{faked['PYTHONPATH']}:{os.environ.get('PYTHONPATH', '')}"}
 
     async def _watch(self, node: Node, child: Child) -> None:
         """Starts it again when it has ended by itself."""
@@ -193,9 +210,22 @@ class Rig:
             with suppress(ProcessLookupError):
                 os.kill(node.child.pid, number)
 
-    async def command(self, *arguments: str, timeout_s: float) -> str:
-        """What `bucketsched ...` printed. Raises ChildFailed."""
-        return await run_once("command", "bucketsched", *arguments, env=self.environment, timeout_s=timeout_s)
+    async def command(self, *arguments: str, timeout_s: float) -> tuple[int, str, str]:
+        """Exit code, output and errors of `bucketsched ...`. Raises ChildFailed if it does not end in time."""
+        words = (sys.executable, "-m", "bench.leash", str(os.getpid()), sys.executable, "-m", "bucketsched", *arguments)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=ROOT, env={**os.environ, **self.environment}
+        )
+        try:
+            printed, complained = await asyncio.wait_for(process.communicate(), timeout_s)
+        except TimeoutError:
+            raise ChildFailed(f"bucketsched {' '.join(arguments)} did not end within {timeout_s:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return process.returncode, printed.decode(errors="replace"), complained.decode(errors="replace")
 
     async def running(self, within_s: float) -> list[str]:
         """Waits until all processes run again; the names of those that don't."""

@@ -15,6 +15,9 @@ from .links import Mode, Rule
 from .schedule import Fault, Kind
 
 COMMAND_S_MAX = 30.0
+SOME_SKIPPED = 4
+"""Exit code of a rebalance that could not do all of it."""
+UNDO_TRIES, UNDO_S = 5, 2.0
 ROLLING_READY_S_MAX = 15.0
 LINK_MODES = {Kind.CUT: Mode.CUT, Kind.HOLD: Mode.HOLD, Kind.DEAF: Mode.DEAF, Kind.SLOW: Mode.SLOW}
 
@@ -34,6 +37,7 @@ class Injection:
             Kind.REBALANCE: self._rebalance,
             Kind.DRAIN: self._drain,
             Kind.MIDDLE_OF_PLAN: self._middle_of_plan,
+            Kind.CLOCK_JUMP: self._clock_jump,
             **dict.fromkeys(LINK_MODES, self._link),
         }
         self.problems: list[str] = []
@@ -119,11 +123,32 @@ class Injection:
 
     # ---------------------------------------------------------------- administration
 
+    async def _admin(self, *arguments: str) -> None:
+        """Raises ChildFailed where the order could not be given, as when ZooKeeper is away."""
+        code, _, complained = await self._rig.command("admin", *arguments, timeout_s=COMMAND_S_MAX)
+        if code not in (0, SOME_SKIPPED):
+            raise ChildFailed(f"admin {' '.join(arguments)}: {complained.strip()[-300:]}")
+
     async def _rebalance(self, fault: Fault) -> None:
-        await self._rig.command("admin", "rebalance", timeout_s=COMMAND_S_MAX)
+        await self._admin("rebalance")
+        await asyncio.sleep(fault.duration_s)
 
     async def _drain(self, fault: Fault) -> None:
-        await self._rig.command("admin", "drain", fault.target, timeout_s=COMMAND_S_MAX)
+        await self._admin("drain", fault.target)
+        await asyncio.sleep(fault.duration_s)
+        for _ in range(UNDO_TRIES - 1):
+            try:
+                await self._admin("drain", fault.target, "--undo")
+                return
+            except ChildFailed:
+                await asyncio.sleep(UNDO_S)
+        await self._admin("drain", fault.target, "--undo")
+
+    async def _clock_jump(self, fault: Fault) -> None:
+        clock = self._rig.clocks[fault.target]
+        clock.shift(fault.amount / 1000)
+        await asyncio.sleep(fault.duration_s)
+        clock.shift(0)
 
     async def _middle_of_plan(self, fault: Fault) -> None:
         """A coordinator that dies when it has computed its next plan; then it runs as before."""

@@ -139,6 +139,8 @@ class History:
     rows: list[Row] = field(default_factory=list)
     faults: list[Span] = field(default_factory=list)
     worker_queues: frozenset[str] = frozenset()
+    differences: list[tuple[str, str]] = field(default_factory=list)
+    """What `admin fsck` has found: tasks, and what is the matter with them."""
 
 
 def digest_of(

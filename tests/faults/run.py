@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import Child, Children
+from tests.faketime import FakeClock, library
 from tools.stack import DEFAULT_FOLDER, Layout, Stack, own_stack
 
 from bucketsched import Client, QueueKind
@@ -22,7 +23,7 @@ from bucketsched.core.cluster import ClusterConstants
 
 from . import assembling
 from .checker import Violation, check
-from .cluster import ROLES, Rig
+from .cluster import ROLES, Rig, having
 from .ending import journal_sections, read_rows, read_topics
 from .history import HistoryReader, HistoryWriter, now_ms
 from .injection import Injection
@@ -31,7 +32,7 @@ from .model import Outcome
 from .outside import message_event
 from .report import summary
 from .scenarios import Scenario
-from .schedule import Kind, Targets, draw
+from .schedule import OPTIONAL, Fault, Kind, Targets, draw
 
 FOLDER = DEFAULT_FOLDER / "faults"
 KAFKA_QUEUES = {"orders": 4, "mails": 2}
@@ -39,6 +40,9 @@ KAFKA_QUEUES = {"orders": 4, "mails": 2}
 WORKER_QUEUE = "jobs"
 READY_S_MAX = 120.0
 LOAD_END_S_MAX = 120.0
+FSCK_S_MAX = 120.0
+DIFFERENCES = 1
+"""The exit code of an fsck that has found some."""
 DRAIN_S_MAX = 90.0
 """How long after the end of the load what was acknowledged may take to come: then it is lost."""
 LOOK_S = 0.5
@@ -119,11 +123,14 @@ async def _on(stack: Stack, folder: Path, order: Order) -> Result:
     history = HistoryWriter(folder / assembling.FAULTS)
     async with Children(folder) as children:
         names = order.scenario.nodes if order.scenario else tuple(ROLES)
+        faults = faults_of(order, targets_of(stack, names))
         rig = Rig(stack, f"faults_{secrets.token_hex(6)}", names, folder, children, history)
+        jumping = {fault.target for fault in faults if fault.kind is Kind.CLOCK_JUMP}
+        rig.clocks = {name: FakeClock(folder / name) for name in jumping}
         try:
             await rig.open()
             say("the cluster is ready")
-            result = await _Run(rig, folder, order).whole()
+            result = await _Run(rig, folder, order, faults).whole()
             await rig.drop()
             return result
         finally:
@@ -131,11 +138,36 @@ async def _on(stack: Stack, folder: Path, order: Order) -> Result:
             history.close()
 
 
+def targets_of(stack: Stack, names: tuple[str, ...]) -> Targets:
+    """What there is to break."""
+    pollers, servers = having("poller", names), [server.name for server in stack.servers]
+    links = [(name, server) for name in names for server in servers]
+    links += [(name, stack.zookeeper.name) for name in pollers] * 2
+    links += [(api, poller) for api in having("api", names) for poller in pollers]
+    extra = OPTIONAL if clocks_can_be_faked() else OPTIONAL - {Kind.CLOCK_JUMP}
+    return Targets(names, tuple(pollers), tuple(having("coordinator", names)), tuple(servers), tuple(links), extra)
+
+
+def clocks_can_be_faked() -> bool:
+    """Whether libfaketime is installed."""
+    try:
+        return bool(library())
+    except FileNotFoundError:
+        return False
+
+
+def faults_of(order: Order, targets: Targets) -> list[Fault]:
+    """Those of the scenario, or of the seed."""
+    return order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets)
+
+
 class _Run:
     """The phases of a run."""
 
-    def __init__(self, rig: Rig, folder: Path, order: Order) -> None:
-        self._rig, self._folder, self._order, self._settings = rig, folder, order, rig.settings
+    def __init__(self, rig: Rig, folder: Path, order: Order, faults: list[Fault]) -> None:
+        self._rig, self._folder, self._order, self._faults = rig, folder, order, faults
+        self._settings = rig.settings
+        self._end = HistoryWriter(folder / assembling.END)
         self._topics: list[str] = []
         self._problems: list[str] = []
         self._start_ms = 0
@@ -148,6 +180,7 @@ class _Run:
         worker = await self._outside(children, "deliveries", assembling.DELIVERIES, addresses, WORKER_QUEUE)
         await self._load_and_faults()
         await self._drain()
+        await self._fsck()
         for child in (worker, recorder):
             await children.end(child)
         self._problems += [f"{name} did not end in order" for name in await self._rig.stop_nodes()]
@@ -192,35 +225,15 @@ class _Run:
         )
         child = await self._rig.children.start("load", "tests.faults.load", config.text())
         await child.line(READY_S_MAX)
-        targets = self._targets()
-        faults = order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets)
-        say(f"{order.seconds:.0f} s of load and {len(faults)} faults begin")
+        say(f"{order.seconds:.0f} s of load and {len(self._faults)} faults begin")
         injection = Injection(self._rig, say)
-        await injection.run(faults)
+        await injection.run(self._faults)
         self._problems += injection.problems
         say("all faults are healed")
         if down := await self._rig.running(READY_S_MAX):
             self._problems.append(f"not running after all faults: {', '.join(down)}")
         await child.line(order.seconds + LOAD_END_S_MAX)
         await self._rig.children.end(child)
-
-    def _targets(self) -> Targets:
-        rig = self._rig
-        pollers = rig.having("poller")
-        servers = [server.name for server in rig.stack.servers]
-        zookeeper = rig.stack.zookeeper.name
-        links = [(name, server) for name in rig.nodes for server in servers]
-        links += [(name, zookeeper) for name in pollers] * 2
-        links += [(api, poller) for api in rig.having("api") for poller in pollers]
-        coordinators = rig.having("coordinator")
-        return Targets(
-            tuple(rig.nodes),
-            tuple(pollers),
-            tuple(coordinators),
-            tuple(servers),
-            tuple(links),
-            frozenset({Kind.MIDDLE_OF_PLAN}),
-        )
 
     async def _drain(self) -> None:
         """Returns when everything that was acknowledged and not cancelled has come, or its time is up."""
@@ -232,11 +245,20 @@ class _Run:
         say(f"{len(missing)} have not come" if missing else "everything has come")
         await asyncio.sleep(QUIET_S)
 
+    async def _fsck(self) -> None:
+        """What the product itself finds, while it runs."""
+        code, printed, complained = await self._rig.command("admin", "fsck", "--output", "json", timeout_s=FSCK_S_MAX)
+        if code not in (0, DIFFERENCES):
+            self._problems.append(f"fsck ended with code {code}: {complained.strip()[-300:]}")
+            return
+        for found in json.loads(printed)["differences"]:
+            text = f"{found['kind']}: generation {found['generation']}, {found['detail']}"
+            self._end.note({"e": "difference", "id": found["task_id"], "text": text})
+
     async def _read_end(self) -> None:
         say("reading topics, journal and rows")
-        constants = self._rig.constants
+        constants, writer = self._rig.constants, self._end
         cluster = ClusterConstants(constants["cluster_id"], constants["shards"], constants["ranges"])
-        writer = HistoryWriter(self._folder / assembling.END)
         found = await read_topics(self._settings.kafka.bootstrap, [*self._topics, cluster.journal_name])
         for section in journal_sections(found.pop(cluster.journal_name)):
             writer.note(assembling.section_event(section))

@@ -94,6 +94,7 @@ def test_lost_answers_are_no_violations() -> None:
     history.messages.append(message("dispatched", 7))
     history.journal.append(section(fact("dispatched"), fact("cancelled", EntryKind.CANCELLED), offset=7))
     history.rows.append(row("written late"))
+    history.differences.append(("written late", "lost"))
     assert check(history) == []
 
 
@@ -255,6 +256,10 @@ def read_as_cancelled(history: History) -> None:
     history.requests.append(asked(Op.GET, SENT, Outcome.CANCELLED))
 
 
+def found_by_fsck(history: History) -> None:
+    history.differences.append((SENT, "lost"))
+
+
 PLANTED: list[tuple[Callable[[History], None], set[str]]] = [
     (drop_message, {"lost", "journal_mismatches", "cancel_violations", "read_violations"}),
     (never_dispatched, {"lost"}),
@@ -287,6 +292,7 @@ PLANTED: list[tuple[Callable[[History], None], set[str]]] = [
     (not_found_by_a_cancel, {"read_violations"}),
     (read_as_dispatched, {"read_violations"}),
     (read_as_cancelled, {"read_violations"}),
+    (found_by_fsck, {"fsck_differences"}),
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.faults import assembling
 from tests.faults.assembling import assemble
-from tests.faults.history import HistoryReader, HistoryWriter, read
+from tests.faults.history import Event, HistoryReader, HistoryWriter, read
 from tests.faults.model import Dispatch, EntryKind, Fact, Op, Outcome, Request, Row, Section, Span
 from tests.faults.report import summary
 
@@ -45,7 +45,7 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
     section = Section(2, 9, 510, 1, 7, (Fact(EntryKind.DISPATCHED, Dispatch("a", 0, 1), 500),), (3,))
     row = Row(1, 3, Dispatch("a", 0, 1), True, frozenset({EntryKind.DISPATCHED}))
     unseen = sent | {"place": ["orders", 0, 5]}
-    files = {
+    files: dict[str, list[Event]] = {
         assembling.LOAD: [
             {"e": "start", "n": 1, "op": "create", "id": "a", "t": 100, "due": 500, "queue": "orders", "digest": "d"},
             {"e": "start", "n": 2, "op": "cancel", "id": "a", "t": 110},
@@ -65,7 +65,13 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
             },
             {"e": "exit", "process": "api-1", "code": -9, "t": 200},
         ],
-        assembling.END: [sent, unseen, assembling.section_event(section), assembling.row_event(row)],
+        assembling.END: [
+            sent,
+            unseen,
+            {"e": "difference", "id": "a", "text": "lost"},
+            assembling.section_event(section),
+            assembling.row_event(row),
+        ],
     }
     for name, events in files.items():
         writer = HistoryWriter(tmp_path / name)
@@ -80,6 +86,7 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
     assert [(message.offset, message.seen_ms) for message in history.messages] == [(4, 515), (5, None)]
     assert history.journal == [section]
     assert history.rows == [row]
+    assert history.differences == [("a", "lost")]
     assert history.faults == [Span("kill", "api-1", 200, 300)]
     line = summary(history, [])
     assert (line["ops"], line["faults"], line["lost"], line["max_late_ms"]) == (2, 1, 0, 15)
