@@ -223,7 +223,7 @@ PLANTED = [
         "moves-are-not-made-again",
         "successors that a journal speaks of are written again by the taker",
         "poller/takeover.py",
-        "await write_consequences(self._store, await self._successors(replay), replay.marks)",
+        "await write_consequences(self._store, await successors(self._store, replay.moved), replay.marks)",
         "await write_consequences(self._store, [], replay.marks)",
         0,
     ),

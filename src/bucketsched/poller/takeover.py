@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 import structlog
 
 from ..core import failpoints
-from ..core import task_id as ids
 from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_hash
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
-from ..core.task import FactKind, Mark, RowRef, TaskRow
+from ..core.task import FactKind, Mark
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
+from .successors import successors
 from .waiting import Shared
 
 log = structlog.get_logger(__name__)
@@ -144,7 +144,7 @@ class Takeover:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
-        await write_consequences(self._store, await self._successors(replay), replay.marks)
+        await write_consequences(self._store, await successors(self._store, replay.moved), replay.marks)
         failpoints.reach("takeover.replayed")
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)
@@ -225,8 +225,7 @@ class Takeover:
         moved on meanwhile, the taker begins again; else the journal is not what it was."""
         if value is not None and record_hash(value) == checkpoint.applied_hash:
             return
-        again = await self._checkpoints.load(range_id)
-        if again is not None and again.order != checkpoint.order:
+        if (await self._load(range_id)).order != checkpoint.order:
             raise Unavailable("the checkpoint moved on while its journal was read")
         where = f"lane {checkpoint.lane}, offset {checkpoint.applied_offset}"
         raise JournalMismatch(f"range {range_id}: the journal does not hold the record of its checkpoint ({where})")
@@ -248,19 +247,6 @@ class Takeover:
 
             self._reads[lane] = Shared(read)
         return await self._reads[lane].ask(start)
-
-    async def _successors(self, replay: Replay) -> list[TaskRow]:
-        """The rows that moves have made, again: writing them is idempotent."""
-        rows = []
-        for packed, new_due_ms in replay.moved:
-            ref = RowRef.unpack(packed)
-            stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
-            if stored is None:
-                log.critical("a moved task's home row has expired: it can't be dispatched", task=ids.text(ref.task_id))
-                continue
-            body, generation = stored.row.body, ref.generation + 1
-            rows.append(TaskRow(new_due_ms, ref.namespace_id, ref.task_id, body, generation, ref.attempt))
-        return rows
 
 
 def _continues(current: Checkpoint, since: Checkpoint) -> bool:
