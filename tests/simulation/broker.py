@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,7 @@ class SimJournal:
             raise OutcomeUnknown(str(error)) from error
         self._open_of = producer
         failpoints.reach("dispatch.produced")
+        await asyncio.sleep(0)  # a process may stop here
         self._open_of = None
         try:
             offset = await self._call(lambda: self._broker.end(self._lane, producer, True))

@@ -1,4 +1,4 @@
-"""A node's clock: off by a constant within its error bound, and with timers that wake early or late."""
+"""A node's clock: off within its error bound, and with timers that wake early or late."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .runner import Outcome, run_seeds
 
+PROGRESS_SEEDS = 1_000
 VIOLATIONS_MAX = 5
 """After so many there is enough to look at."""
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs += 1
         bad += bool(outcome.violation)
         _show(outcome, given.trace, given.hashes)
+        if runs % PROGRESS_SEEDS == 0:
+            print(f"  up to seed {outcome.seed}: {bad} with violations, {time.monotonic() - began:.0f} s", flush=True)
         if bad >= (1 if given.first else VIOLATIONS_MAX):
             break
     last = given.start + runs - 1

@@ -100,6 +100,11 @@ class Ensemble(MemoryLeaseWorld):
         self.plan = Plan(0)
         self.raise_epochs(checkpoints)
 
+    def end_those_of(self, process: Process) -> None:
+        """Ends all sessions of a process."""
+        for session in [session for session, heard in self._heard.items() if heard.process is process]:
+            self.end(session)
+
     def living(self) -> list[Session]:
         """Those that live."""
         return [session for session in self._heard if session.alive]

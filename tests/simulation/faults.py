@@ -9,7 +9,7 @@ from bucketsched.core import failpoints
 
 from .broker import KAFKA, Trouble
 from .ensemble import ZOOKEEPER
-from .loop import CURRENT, Crashed
+from .loop import CURRENT, Crashed, Process
 from .network import Weather
 from .processes import Node
 from .replicas import CASSANDRA, Lag
@@ -18,6 +18,13 @@ from .world import World
 
 SERVERS = (KAFKA, ZOOKEEPER, CASSANDRA)
 FAULTS_MAX = 6
+STALLED_AT = (
+    "dispatch.produced", "dispatch.produced", "dispatch.produced", "dispatch.committed", "takeover.leased",
+    "takeover.checkpoint-read", "takeover.fenced", "takeover.replayed", "takeover.checkpoint-written", "close.read",
+    "hand-over.stored", "hand-over.stopped", "preload.loaded", "move.row-written", "create.stored", "takeover.loaded",
+)  # fmt: skip
+WAKENED_AT = ("takeover.leased", "takeover.checkpoint-read", "takeover.fenced", "takeover.replayed", "takeover.cleared")
+"""When another process comes there: while it takes ranges over from the one that stalls, perhaps."""
 
 
 class Faults:
@@ -28,6 +35,8 @@ class Faults:
         self._rng = random.Random(world.seed ^ 0x5EED)
         self._healed = False
         self._doomed: dict[str, tuple[str, int]] = {}
+        self._stalls: dict[str, str] = {}
+        self._waking: dict[Process, str] = {}
         for node in world.nodes:
             node.on_death = self._died
 
@@ -40,14 +49,17 @@ class Faults:
         if rng.random() < 0.6:
             self._set_weather()
         kinds = [
-            self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._pause, self._cut,
-            self._cut, self._isolate, self._outage, self._expire, self._spurious_fence, self._replica_down,
-            self._graceful_stop, self._graceful_stop, self._shuffle, self._shuffle, self._sick_topic, self._object,
-            self._restore_zookeeper,
+            self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._stall,
+            self._stall, self._stall, self._stall, self._cut, self._cut, self._isolate, self._outage, self._expire,
+            self._spurious_fence, self._replica_down, self._graceful_stop, self._graceful_stop, self._shuffle,
+            self._shuffle, self._sick_topic, self._object, self._restore_zookeeper, self._shift_clock,
         ]  # fmt: skip
         for _ in range(rng.randrange(FAULTS_MAX + 1)):
             kind = rng.choice(kinds)
-            world.loop.at(rng.uniform(2, self._until_s), self._unless_healed, kind)
+            at = rng.uniform(2, self._until_s)
+            if rng.random() < 0.6:
+                at = rng.choice(world.hot_s) + rng.uniform(-1.5, 1.5)
+            world.loop.at(at, self._unless_healed, kind)
 
     def _unless_healed(self, fault: Callable[[], None]) -> None:
         if not self._healed:
@@ -73,6 +85,7 @@ class Faults:
         """From now on all is well."""
         self._healed = self._world.servers.healed = True
         self._doomed.clear()
+        self._stalls.clear()
         failpoints.install(None)
         world, servers = self._world, self._world.servers
         world.trace.note("!", "all faults are healed")
@@ -139,6 +152,10 @@ class Faults:
         process.check()
         node = process.name.partition(".")[0]
         wanted, left = self._doomed.get(node, ("", 0))
+        self._wake_those_that_wait_for(process, name)
+        if self._stalls.get(node) == name:
+            del self._stalls[node]
+            self._stop_here(process)
         if wanted == name:
             if left > 1:
                 self._doomed[node] = (name, left - 1)
@@ -155,6 +172,35 @@ class Faults:
             self._note(f"! pause {process} for {seconds:.2f} s")
             process.paused = True
             self._world.loop.after(seconds, self._wake, process.name, node)
+
+    def _stall(self) -> None:
+        """Stands still at a failpoint, perhaps until another process has come to some other."""
+        node = self._a_node()
+        self._stalls[node.name] = self._rng.choice(STALLED_AT)
+        self._note(f"! {node.name} is to stall at {self._stalls[node.name]}")
+
+    def _stop_here(self, process: Process) -> None:
+        node = next(node for node in self._world.nodes if node.life is not None and node.life.process is process)
+        seconds = self._rng.choice((self._rng.uniform(0.05, 1.5), self._rng.uniform(2, 12)))
+        self._note(f"! {process} stalls, at most {seconds:.2f} s")
+        process.paused = True
+        if self._rng.random() < 0.7:
+            self._waking[process] = self._rng.choice(WAKENED_AT)
+        self._world.loop.after(seconds, self._wake, process.name, node)
+        if self._rng.random() < 0.5:
+            self._world.loop.after(self._rng.uniform(0.01, 0.5), self._end_session_of, process)
+
+    def _end_session_of(self, process: Process) -> None:
+        if process.paused:
+            self._note(f"! the sessions of {process} end")
+            self._world.servers.ensemble.end_those_of(process)
+
+    def _wake_those_that_wait_for(self, process: Process, name: str) -> None:
+        for stalled, awaited in list(self._waking.items()):
+            if awaited == name and stalled is not process:
+                del self._waking[stalled]
+                node = self._world.node(stalled.name.partition(".")[0])
+                self._world.loop.after(self._rng.choice((0, 0.0005, 0.002)), self._wake, stalled.name, node)
 
     def _wake(self, name: str, node: Node) -> None:
         life = node.life
@@ -173,6 +219,11 @@ class Faults:
         """A stop has a bound."""
         if node.life is not None and node.life.process.name == name:
             node.life.process.kill()
+
+    def _shift_clock(self) -> None:
+        """Within its bound: back and forth."""
+        clock = self._a_node().clock
+        clock.offset_ms = self._rng.uniform(-clock.error_ms, clock.error_ms)
 
     def _object(self) -> None:
         """Its clock is found to be wrong, for a while: it must step aside."""

@@ -26,9 +26,8 @@ from bucketsched.core import failpoints
 from .faults import Faults
 from .loop import CURRENT, Stuck
 from .trace import Trace
-from .world import World
+from .world import CHAOS_S, World
 
-CHAOS_S = 40.0
 HEALED_S_MAX = 45.0
 """D of I1: within so long after all faults have ended, everything that is due is dispatched."""
 

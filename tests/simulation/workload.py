@@ -37,9 +37,11 @@ LATE_S_MIN, LATE_S_MAX = 5.0, 50.0
 class Load:
     """How much clients do."""
 
-    creates: int = 26
-    until_s: float = 36.0
+    until_s: float
     """Requests begin before this, and most tasks are due before this."""
+    hot_s: list[float]
+    """Moments about which much is due, and much goes wrong."""
+    creates: int = 26
     cancels: float = 0.3
     rejected: float = 0.05
     late: float = 0.1
@@ -87,6 +89,9 @@ class Clients:
         rng = self._rng
         begins_ms = self._time.begins_ms + at * 1000
         wait_s = rng.choice((0.0, rng.uniform(-3, 0), rng.uniform(0, 3), rng.uniform(0, 15), rng.uniform(5, 30)))
+        hot_s = rng.choice(self._load.hot_s) + rng.uniform(-0.5, 3) - at
+        if hot_s > 0 and rng.random() < 0.6:
+            wait_s = hot_s
         if wait_s > 3 and rng.random() < 0.2:  # about a bucket's end
             end_ms = (math.floor(begins_ms / 60_000) + 1) * 60_000
             wait_s = max(0.0, (end_ms - begins_ms) / 1000 + rng.choice((-0.001, 0, 0.001, rng.uniform(-1, 1))))

@@ -27,6 +27,8 @@ from .trace import Trace
 from .workload import QUEUES, WORKER_QUEUE, Clients, Load
 
 POLLERS = ("b", "c", "d")
+CHAOS_S = 34.0
+"""Faults come before this."""
 
 
 class World:
@@ -44,7 +46,8 @@ class World:
         self.invariants = Invariants(self.constants, self.time, self.trace)
         self.servers = self._make_servers()
         self.nodes = self._make_nodes()
-        self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), Load())
+        self.hot_s = sorted(self.shape.uniform(4, CHAOS_S - 6) for _ in range(2))
+        self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), Load(CHAOS_S - 4, self.hot_s))
         self._found()
 
     def _stream(self) -> random.Random:
@@ -139,6 +142,10 @@ class World:
             checkpoint = Checkpoint(0, 0, self.servers.broker.name, 0, NO_OFFSET, b"", first)
             for replica in self.servers.cassandra.replicas:
                 replica.checkpoint(range_id, checkpoint)
+
+    def node(self, name: str) -> Node:
+        """By its name."""
+        return next(node for node in self.nodes if node.name == name)
 
     @property
     def processes(self) -> list[Process]:
