@@ -15,6 +15,8 @@ from tests.nodes import Cluster, Process, now_ms, until
 
 from bucketsched import Client, CreatedTask, NewTask, Task, Worker
 
+PATIENT = {"zookeeper__session_timeout_ms": 10_000}
+"""Clocks are the matter here, not how soon a session ends on a busy machine."""
 STEPS_S = [5, -5, 3_600, -3_600]
 LATE_MS_MAX = 30_000
 """Far below an hour, far above what a busy machine takes."""
@@ -101,7 +103,7 @@ async def test_embedded_steps_neither_fire_early_nor_stall(dev: tuple[Process, F
 @pytest.mark.stack
 async def test_steps_in_a_cluster_neither_fire_early_nor_stall(cluster: Cluster) -> None:
     clock = FakeClock(cluster.folder)
-    process = cluster.start("one", environment=clock.environment)
+    process = cluster.start("one", environment=clock.environment, **PATIENT)
     async with Client(await process.ready()) as client:
         await never_early_never_late(client, clock, process)
     says = process.events("the kernel's clock is off")[-1]["says"]
@@ -111,8 +113,8 @@ async def test_steps_in_a_cluster_neither_fire_early_nor_stall(cluster: Cluster)
 @pytest.mark.stack
 async def test_a_node_300_ms_off_is_told_so_and_one_2_s_off_lets_go(cluster: Cluster) -> None:
     right, clock = FakeClock(cluster.folder / "right"), FakeClock(cluster.folder / "wrong")
-    one = cluster.start("one", environment=right.environment)
-    two = cluster.start("two", environment=clock.environment)
+    one = cluster.start("one", environment=right.environment, **PATIENT)
+    two = cluster.start("two", environment=clock.environment, **PATIENT)
     await asyncio.gather(one.ready(), two.ready())
     await cluster.settled(one, two)
 
@@ -136,10 +138,10 @@ async def test_a_node_300_ms_off_is_told_so_and_one_2_s_off_lets_go(cluster: Clu
 async def test_a_node_that_starts_2_s_off_takes_nothing_but_serves(cluster: Cluster) -> None:
     clock = FakeClock(cluster.folder)
     clock.shift(-2)
-    wrong = cluster.start("wrong", environment=clock.environment)
+    wrong = cluster.start("wrong", environment=clock.environment, **PATIENT)
     await wrong.ready()
     await until(lambda: wrong.events("no ranges are taken"), "it says so")
-    right = cluster.start("right")
+    right = cluster.start("right", **PATIENT)
     await right.ready()
     await cluster.settled(right)
     assert not wrong.events("range taken")

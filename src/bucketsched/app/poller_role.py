@@ -36,6 +36,8 @@ RETRY_S = 0.5
 CLOCK_LOOK_S = 0.2
 STAND_BY_S = 1.0
 """An objection that lasts so long makes a member without a lane of this process."""
+TURN_S = 0.3
+"""Between two lanes that would step aside at the same time: the last one sees that the others leave, and stays."""
 STEP_ASIDE_S_MAX = 60.0
 """How long others may take to take over what a node with a wrong clock gives up."""
 LOOK_S = 0.02
@@ -118,12 +120,19 @@ class PollerRole:
         """Returns once something speaks against owning ranges and they are given to others; never where it is alone."""
         while True:
             await self._clock.sleep(CLOCK_LOOK_S)
+            if self.objection():
+                await self._clock.sleep(TURN_S * self._slot)
             if reason := self.objection():
-                if any(m.lane >= 0 and m.lane != self._slot for m in self._membership.members()):
+                if self._has_heirs():
                     log.error("giving the ranges up", reason=reason)
                     await self.leave(STEP_ASIDE_S_MAX)
                     return
                 log.error("there is nobody to give the ranges to", reason=reason, recurring=True)
+
+    def _has_heirs(self) -> bool:
+        """There are other lanes that stay."""
+        members = self._membership.members()
+        return any(m.lane >= 0 and m.lane != self._slot and not m.leaving for m in members)
 
     async def _serve_lane(self) -> None:
         await self._prepare()
