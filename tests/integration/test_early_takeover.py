@@ -63,6 +63,23 @@ async def test_a_killed_process_is_evicted_before_its_session_ends(
     await work.recorder.exactly(tasks)
 
 
+async def test_a_process_that_is_told_to_end_is_not_taken_for_dead(
+    cluster: Cluster, work: Workload, start: Callable[..., Process]
+) -> None:
+    """Its internal port is closed last: while it hands over it still answers there."""
+    other = start("other", "poller,coordinator", **PATIENT)
+    await other.ready()
+    leaving = start("leaving", "poller,coordinator", **PATIENT)
+    await cluster.settled(other, leaving)
+    tasks = await work.create(delays(300, 0.3, 4))
+    await work.recorder.until_all(earliest(tasks))
+    assert await leaving.terminate() == 0
+    await cluster.settled(other)
+    await work.recorder.exactly(tasks)
+    assert not other.events("a process is dead")
+    assert len(leaving.events("range released")) == len(leaving.events("range taken"))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -7,6 +7,7 @@ from .guards import Guard
 LEASES, MEMBERSHIP = "tests/conformance/test_leases.py", "tests/conformance/test_membership.py"
 PLANS, REAL = "tests/conformance/test_plan_store.py", "tests/integration/test_zookeeper_leases.py"
 PLANNING, FOLLOWING = "tests/unit/test_coordinator.py", "tests/unit/test_coordinator_follower.py"
+ASSIGNMENT = "tests/unit/test_assignment.py"
 PEERS = "tests/unit/test_tcp_peers.py"
 ZK = "adapters/zookeeper"
 
@@ -203,7 +204,7 @@ OWNERSHIP_GUARDS = [
         "holders-keep-what-no-plan-names",
         "a lost plan must not move ranges",
         "coordinator/planning.py",
-        "**_held(ranges, weights), ",
+        "**_held(ranges, {seat.lane for seat in seats}), ",
         "",
         (PLANNING,),
     ),
@@ -211,8 +212,8 @@ OWNERSHIP_GUARDS = [
         "known-lanes-do-not-wait-for-new-ones",
         "ranges of a dead lane are given away at once",
         "coordinator/planning.py",
-        " or lane in planned}",
-        "}",
+        " or seat.lane in planned]",
+        "]",
         (PLANNING,),
     ),
     Guard(
@@ -232,11 +233,59 @@ OWNERSHIP_GUARDS = [
         (FOLLOWING,),
     ),
     Guard(
+        "only-orphans-beside-a-rebalance",
+        "ordered moves are uneven in between: evening them out would undo them",
+        "coordinator/planning.py",
+        "ANY_IMBALANCE if _running(orders) else IMBALANCE_SHARE",
+        "IMBALANCE_SHARE",
+        (PLANNING,),
+    ),
+    Guard(
+        "who-follows-knows-who-flapped",
+        "else each new coordinator lets all ranges bounce once more",
+        "coordinator/planning.py",
+        "        while self._membership is not None:\n            self._note",
+        "        while False:\n            self._note",
+        (PLANNING,),
+    ),
+    Guard(
+        "the-last-owner-is-not-drained",
+        "its ranges would have nobody",
+        "coordinator/administration.py",
+        "if all(standing_of(m, picture.order(m.node)) is not Standing.OPEN for m in others):",
+        "if False:",
+        ("tests/unit/test_administration.py",),
+    ),
+    Guard(
+        "drained-lanes-keep-nothing",
+        "they are about to be taken away",
+        "core/assignment.py",
+        " and seat.standing is not Standing.DRAINED}",
+        "}",
+        (ASSIGNMENT,),
+    ),
+    Guard(
+        "who-has-nothing-is-not-settled",
+        "a node that joins a small cluster would never get its share",
+        "core/assignment.py",
+        " and (counts[lane] > 0 or share < 1)",
+        "",
+        (ASSIGNMENT,),
+    ),
+    Guard(
+        "zones-come-first",
+        "a zone of few nodes must not get the remainders of all",
+        "core/assignment.py",
+        "zones[seat.zone][seat.lane]",
+        "zones[str(seat.lane)][seat.lane]",
+        (ASSIGNMENT,),
+    ),
+    Guard(
         "stickiness",
         "a new lane takes from all, and nobody else takes",
         "core/assignment.py",
-        "(held[lane] <= targets[lane], -remainder[lane], lane)",
-        "(-remainder[lane], lane)",
-        ("tests/unit/test_assignment.py",),
+        "(held[key] <= targets[key], -remainder[key], key)",
+        "(-remainder[key], key)",
+        (ASSIGNMENT,),
     ),
 ]

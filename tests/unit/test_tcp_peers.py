@@ -109,7 +109,7 @@ async def test_a_connection_that_ends_at_a_port_that_accepts_proves_nothing() ->
 
 async def test_one_refusal_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose queue of connections is full for a moment, or one that has just been replaced."""
-    answers = iter([None, ConnectionRefusedError(), None, TimeoutError(), ConnectionRefusedError(), OSError()])
+    answers = iter([None, ConnectionRefusedError(), TimeoutError(), ConnectionRefusedError(), OSError(), None])
     asked: list[tuple[str, int]] = []
 
     async def attend(where: tuple[str, int]) -> tuple[tuple[str, int], float]:
