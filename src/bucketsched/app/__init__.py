@@ -94,7 +94,10 @@ def in_ownership(
         async with ownership(settings, say) as opened:
             return await work(opened)
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None  # a signal has cancelled what was waited for
 
 
 def fsck(

@@ -7,6 +7,7 @@ the settings' root, so that ownership can be seen and changed all the same.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -27,6 +28,7 @@ LOOK_S = 0.3
 CONSTANTS_S_MAX = 5.0
 """How long Cassandra is asked which cluster it is."""
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
 Say = Callable[[str], None]
 
 
@@ -62,13 +64,20 @@ class Ownership:
             await asyncio.sleep(LOOK_S)
 
     async def until_rebalanced(self, ordered: Rebalance, say: Say) -> tuple[RebalanceState, Progress]:
-        """Waits until nothing of it is under way. Cancelled, as by Ctrl-C, it cancels the rebalance."""
+        """Waits until nothing of it is under way. SIGINT and SIGTERM, or being cancelled, cancel the rebalance."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        for number in ENDING:  # also where they were ignored, as for what runs in the background
+            loop.add_signal_handler(number, task.cancel)
         try:
             return await self._follow(ordered, say)
         except asyncio.CancelledError:
             if await self.administration.cancel():
                 say("cancelled: what has begun is carried out, the rest stays where it is")
             raise
+        finally:
+            for number in ENDING:
+                loop.remove_signal_handler(number)
 
     async def _follow(self, ordered: Rebalance, say: Say) -> tuple[RebalanceState, Progress]:
         before = (-1, -1)
