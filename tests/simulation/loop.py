@@ -127,7 +127,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
         """See asyncio."""
-        handle = Handle(callback, args, context or copy_context(), self._now)
+        handle = Handle(callback, args, copy_context() if context is None else context, self._now)
         self._ready.append(handle)
         return handle
 
@@ -135,7 +135,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
         """See asyncio."""
-        handle = Handle(callback, args, context or copy_context(), when)
+        handle = Handle(callback, args, copy_context() if context is None else context, when)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
@@ -154,7 +154,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Result]:
         """See asyncio. Tasks of a process are kept, so that those of a dead one are not ended by the collector."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        process = (context or copy_context()).get(CURRENT)
+        process = (copy_context() if context is None else context).get(CURRENT)
         if process is not None:
             process.tasks.add(task)
             task.add_done_callback(process.tasks.discard)
