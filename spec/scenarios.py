@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .admission import Admission
+from .changes import Changes
 from .checker import Model, Result, search
 from .ownership.model import Ownership
 from .ownership.state import Budget, Setup
+from .parking import Parking
 from .rules import Rules
 
 STATES_MAX = 150_000
@@ -114,4 +117,27 @@ _OWNED = [
     ),
 ]
 
-SCENARIOS = {scenario.name: scenario for scenario in _OWNED}
+_OTHERS = [
+    Scenario(
+        "admission",
+        "A create, its hints, its late arrival, rescans and the closing of its bucket; a takeover.",
+        lambda rules: Admission(rules, takeovers=1),
+    ),
+    Scenario(
+        "cancel and move",
+        "A cancel and a move of one task, beside its dispatch; two takeovers.",
+        lambda rules: Changes(rules, frozenset({"cancel", "move"}), takeovers=2),
+    ),
+    Scenario(
+        "outcome",
+        "A completion and a time-out of one attempt, its retry; two takeovers.",
+        lambda rules: Changes(rules, frozenset({"complete", "expire"}), takeovers=2),
+    ),
+    Scenario(
+        "parking",
+        "A task that is held, parked and dispatched from its chunk; three takeovers.",
+        lambda rules: Parking(rules, takeovers=3),
+    ),
+]
+
+SCENARIOS = {scenario.name: scenario for scenario in [*_OWNED, *_OTHERS]}

@@ -104,6 +104,9 @@ class LaneSteps:
         if state.budget.cancels:
             for cancelled in ready:
                 yield tuple(("C" if item == cancelled else dispatch, *item) for item in ready)
+            if not self._rules.keeps("one-fate-per-transaction"):
+                for cancelled in ready:
+                    yield (("C", *cancelled), *((dispatch, *item) for item in ready))
             for item in asked:
                 yield (("C", *item),)
 

@@ -65,6 +65,10 @@ def objection(state: State, lane: int, batch: Batch) -> str:
             return f"I6: r{range_id} commits in epoch {epoch} after epoch {state.epochs[range_id]}"
         if epoch < state.lanes[lane].fenced[range_id]:
             return f"I6: r{range_id} commits in epoch {epoch} in lane {lane}, which was fenced for it"
+        if kind in "DM":
+            sent |= {task}
+        if kind == "C":
+            cancelled |= {task}
     return ""
 
 
