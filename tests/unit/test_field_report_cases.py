@@ -18,7 +18,7 @@ CASES_MIN = 44
 
 
 @cache
-def tests_in(path: str) -> set[str]:
+def names_in(path: str) -> set[str]:
     """The names of a file's tests."""
     tree = ast.parse((ROOT / path).read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -41,10 +41,10 @@ def test_a_case_is_tried_or_says_why_not(case: dict[str, Any]) -> None:
     assert case["tests"]
     for test in case["tests"]:
         path, _, name = test.partition("::")
-        assert name in tests_in(path), f"there is no {test}"
+        assert name in names_in(path), f"there is no {test}"
 
 
 def test_what_is_tried_here_belongs_to_a_case() -> None:
     path = "tests/unit/test_field_reports.py"
     named = {test.partition("::")[2] for case in CASES for test in case.get("tests", []) if test.startswith(path)}
-    assert named == tests_in(path)
+    assert named == names_in(path)
