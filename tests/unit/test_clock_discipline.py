@@ -118,6 +118,7 @@ def test_a_step_is_held_for_as_long_as_no_witness_answers(step_ns: int) -> None:
     for _ in range(2_000):
         machine.runs(1).check()
     assert machine.wrong_ns == 0
+    assert machine.clock.error_ns > 10 * ERROR_NS, "it may have drifted"
     assert machine.clock.confirmed
     assert machine.clock.objection == "", "a node that can't ask any more goes on"
     machine.off_ns = 0
