@@ -103,7 +103,7 @@ GUARDS = [
         "a refused transaction leaves a row that a cancel had claimed",
         "poller/dispatcher.py",
         """        for row, owned in batch.withheld:
-            self._ready.push(row, owned)
+            self._make_ready(row, owned)
 """,
         "",
         ("tests/unit/test_dispatcher.py",),

@@ -42,7 +42,8 @@ async def meanwhile(world: World, work: Awaitable[Result]) -> Result:
 
 
 async def examined(world: World, since_ms: int | None = None) -> Finding:
-    return await meanwhile(world, review(world).examine(0, since_ms, lambda line: None))
+    (found,) = await meanwhile(world, review(world).examine([0], since_ms, lambda line: None))
+    return found
 
 
 async def worked(world: World, count: int = 3) -> list[TaskRow]:

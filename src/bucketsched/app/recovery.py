@@ -72,12 +72,10 @@ async def review_losses(
         review = LossReview(
             cluster.journal, cluster.store, cluster.checkpoints, cluster.constants, cluster.clock, watch_s
         )
-        findings = []
-        for range_id in range_ids:
-            findings.append(await review.examine(range_id, since_ms, say))
-            if accept:
-                await review.accept(findings[-1])
-                say(f"range {range_id}: its owner goes on within seconds")
+        findings = await review.examine(range_ids, since_ms, say)
+        for finding in findings if accept else ():
+            await review.accept(finding)
+            say(f"range {finding.range_id}: its owner goes on within seconds")
         return findings
 
 

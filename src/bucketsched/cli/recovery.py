@@ -62,7 +62,7 @@ def accept_loss(
         dict(zip(COLUMNS, (f.range_id, f.problem, f.lane, f.records, f.facts, f.unreadable, f.overdue), strict=True))
         for f in findings
     ]
-    show_all(connection, "ranges", COLUMNS, [row | {"accepted": yes} for row in rows])
+    show_all(connection, "ranges", (*COLUMNS, "accepted"), [row | {"accepted": yes} for row in rows])
     if not yes:
         click.echo(f"\n{WARNING}\n\nNothing was changed. To accept: give --yes.", err=True)
 

@@ -75,7 +75,7 @@ class Report:
     @property
     def clean(self) -> bool:
         """True if nothing is wrong."""
-        return not (self.differences or self.unreadable or self.skipped_ranges)
+        return not (self.differences or self.more or self.unreadable or self.skipped_ranges)
 
 
 class Fsck:

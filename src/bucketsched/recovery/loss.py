@@ -18,7 +18,7 @@ The owner sees the new checkpoint, fences the range's predecessors again, replay
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -76,11 +76,25 @@ class LossReview:
         self._journal, self._store, self._checkpoints = journal, store, checkpoints
         self._constants, self._clock, self._watch_s = constants, clock, watch_s
 
-    async def examine(self, range_id: int, since_ms: int | None, say: Say) -> Finding:
-        """What is wrong with a range. `since_ms`: from which due time on it is read where no checkpoint can tell.
+    async def examine(self, range_ids: Sequence[int], since_ms: int | None, say: Say) -> list[Finding]:
+        """What is wrong with ranges. `since_ms`: from which due time on they are read where no checkpoint can tell.
 
-        Raises InvalidArgument where `since_ms` is missing, FailedPrecondition where nothing is wrong, Unavailable.
+        Raises InvalidArgument where `since_ms` is missing, FailedPrecondition where nothing is wrong with one of them,
+        Unavailable.
         """
+        findings = [await self._examine(range_id, since_ms) for range_id in range_ids]
+        say(f"watching for {self._watch_s:.0f} s whether they really stand still")
+        await self._clock.sleep(self._watch_s)
+        for finding in findings:
+            await self._check_still(finding)
+        return findings
+
+    async def _check_still(self, finding: Finding) -> None:
+        """Whoever goes on writing its checkpoints is an owner that has seen no fault. Raises FailedPrecondition."""
+        if await self._order(finding.range_id) != finding.order:
+            raise FailedPrecondition("range", f"{finding.range_id} has moved on: its owner goes on writing checkpoints")
+
+    async def _examine(self, range_id: int, since_ms: int | None) -> Finding:
         try:
             checkpoint = await self._checkpoints.load(range_id)
         except CheckpointCorrupt as error:
@@ -103,7 +117,6 @@ class LossReview:
         if not problem and not unreadable:
             raise FailedPrecondition("range", f"{range_id}: its checkpoint matches its journal, nothing is lost")
         problem = problem or f"{unreadable} records of the journal behind its checkpoint can't be read"
-        await self._stands_still(range_id, order, say)
         first, low = checkpoint.first_open_bucket, dict(checkpoint.low_due_ms)
         overdue = await self._overdue(range_id, first, low)
         return Finding(
@@ -131,13 +144,6 @@ class LossReview:
             return f"record {offset} of {where}, is not the one that its checkpoint ends with"
         return f"its checkpoint ends with record {offset} of {where}"
 
-    async def _stands_still(self, range_id: int, order: int, say: Say) -> None:
-        """Raises FailedPrecondition if somebody goes on writing its checkpoints: an owner that has seen no fault."""
-        say(f"range {range_id}: watching for {self._watch_s:.0f} s whether it really stands still")
-        await self._clock.sleep(self._watch_s)
-        if await self._order(range_id) != order:
-            raise FailedPrecondition("range", f"{range_id} has moved on: its owner goes on writing checkpoints")
-
     async def _order(self, range_id: int) -> int:
         try:
             checkpoint = await self._checkpoints.load(range_id)
@@ -160,8 +166,7 @@ class LossReview:
         """Stores what is left, then the checkpoint from which the range goes on. May be repeated. Raises Unavailable,
         FailedPrecondition where the checkpoint has changed since the finding."""
         last = await self._store_what_is_left(finding)
-        if await self._order(finding.range_id) != finding.order:
-            raise FailedPrecondition("range", f"{finding.range_id} has moved on since it was examined")
+        await self._check_still(finding)
         offset, value_hash, closed = last
         first = max(finding.first_open_bucket, closed)
         checkpoint = Checkpoint(
