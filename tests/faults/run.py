@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aiokafka.errors import KafkaError
 from bench.processes import Child, Children
 from tests.faketime import FakeClock, library
 from tools.stack import DEFAULT_FOLDER, Layout, Stack, own_stack
 
 from bucketsched import Client, QueueKind
 from bucketsched.core.cluster import ClusterConstants
+from bucketsched.errors import BucketschedError
 
 from . import assembling
 from .checker import Violation, check
@@ -131,7 +133,10 @@ async def _on(stack: Stack, folder: Path, order: Order) -> Result:
             await rig.open()
             say("the cluster is ready")
             result = await _Run(rig, folder, order, faults).whole()
-            await rig.drop()
+            try:
+                await rig.drop()
+            except (BucketschedError, KafkaError) as error:
+                say(f"something of {rig.name} is left on the servers: {error!r}")
             return result
         finally:
             await rig.close()
