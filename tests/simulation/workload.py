@@ -41,7 +41,7 @@ class Load:
     """Requests begin before this, and most tasks are due before this."""
     hot_s: list[float]
     """Moments about which much is due, and much goes wrong."""
-    creates: int = 26
+    creates: int = 32
     cancels: float = 0.3
     rejected: float = 0.05
     late: float = 0.1
