@@ -185,8 +185,8 @@ GUARDS = [
         "clear-predecessors-versioned",
         "a taker whose lease was taken meanwhile never begins",
         "poller/takeover.py",
-        "            await self._leases.clear_predecessors(owned.lease)\n",
-        "            pass\n",
+        "        await self._leases.clear_predecessors(owned.lease)\n",
+        "",
         (SEQUENCES,),
     ),
     Guard(
@@ -393,8 +393,8 @@ GUARDS = [
         "what-no-scan-saw-is-not-done",
         "a taker looks where no scan has succeeded",
         "poller/owned_range.py",
-        "return min(now_ms, self.scanned_ms) - REMEMBER_MS",
-        "return now_ms - REMEMBER_MS",
+        "limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS",
+        "limit_ms = now_ms - REMEMBER_MS",
         (RANGE, LATE),
     ),
     Guard(

@@ -11,7 +11,7 @@ from test_lane import facts
 
 from bucketsched.adapters.memory.journal import Stage
 from bucketsched.core import failpoints
-from bucketsched.core.errors import Unavailable
+from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.task import bucket_end_ms, bucket_of
 from bucketsched.poller.owned_range import Phase
 from bucketsched.ports import CancelResult, HintAnswer, Page
@@ -182,6 +182,38 @@ async def test_a_taker_that_died_half_way_in_between_makes_no_preload_stale_or_w
     await done(world, other.lane.take(0))
     await world.pass_ms(6_000)
     assert world.dispatched() == [row.ref for row in rows]
+    world.check()
+
+
+async def test_a_taker_that_lost_its_lease_on_the_way_never_begins(world: World) -> None:
+    """The next one has read the checkpoint before this one's, and does not replay this one's journal."""
+    row = world.row(3_000)
+    await world.create(row)
+    owner, other = await pair(world)
+    third = await world.process("c", ranges=range(0))
+    await preload(world, other)
+    await done(world, owner.lane.give_up(0))
+    world.checkpoints.hold("save")
+    taking = asyncio.ensure_future(other.lane.take(0))
+    await world.settle()
+    world.leases.ranges[0].holder = None
+    fence, gate = third.journal.fence, asyncio.Event()
+
+    async def late(lane: int) -> None:
+        await gate.wait()
+        await fence(lane)
+
+    third.journal.fence = late  # type: ignore[method-assign]
+    heir = asyncio.ensure_future(third.lane.take(0))
+    await world.settle()
+    world.checkpoints.let_go("save")
+    await world.pass_ms(4_000)
+    assert isinstance(taking.exception(), OwnershipLost)
+    assert world.dispatched() == []
+    gate.set()
+    await world.until(heir.done)
+    await world.pass_ms(500)
+    assert world.dispatched() == [row.ref]
     world.check()
 
 
@@ -369,10 +401,10 @@ async def test_a_hand_over_that_is_cancelled_before_its_release_leaves_the_range
     assert world.dispatched() == [row.ref for row in rows]
 
 
-async def test_a_hint_of_what_a_checkpoint_has_passed_is_answered_by_a_record_only(world: World) -> None:
-    owner, _ = await pair(world, checkpoint_interval_ms=1_000)
+async def test_a_hint_of_what_was_due_long_ago_is_answered_by_a_record_only(world: World) -> None:
+    owner, _ = await pair(world)
     late = world.row(200)
-    await world.pass_ms(36_000, step_ms=200)
+    await world.pass_ms(21_000, step_ms=200)
     world.journal.sick_topics = {"topic"}
     await world.create(late)
     assert await done(world, owner.lane.hint([late])) == [HintAnswer.NOT_READY]
@@ -380,29 +412,6 @@ async def test_a_hint_of_what_a_checkpoint_has_passed_is_answered_by_a_record_on
     await world.pass_ms(5_000)
     assert world.dispatched() == [late.ref]
     assert await done(world, owner.lane.hint([late])) == [HintAnswer.TAKEN]
-
-
-async def test_what_came_late_between_checkpoint_and_preload_is_found(world: World) -> None:
-    owner, other = await pair(world, checkpoint_interval_ms=5_000)
-    await world.pass_ms(39_000, step_ms=200)
-    saves = world.checkpoints.calls["save"]
-    await world.until(lambda: world.checkpoints.calls["save"] > saves)
-    await world.pass_ms(3_000)
-    checkpoint = await world.checkpoints.load(0)
-    assert checkpoint is not None
-    limit_ms = max(checkpoint.low_due_ms.values())
-    late = world.row(limit_ms + 100 - world.clock.now_ms())
-    world.journal.sick_topics = {"topic"}
-    await world.create(late, hint=owner)
-    await preload(world, other)
-    queued = other.lane._preloads._shadows[0]
-    queued.heap.pop_due(world.clock.now_ms(), 10)
-    queued._known.clear()  # as if it had come right after it was read
-    await done(world, owner.lane.give_up(0))
-    world.journal.sick_topics = set()
-    await done(world, other.lane.take(0))
-    await world.pass_ms(500)
-    assert world.dispatched() == [late.ref]
 
 
 async def test_buckets_close_after_a_warm_move() -> None:

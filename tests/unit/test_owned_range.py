@@ -209,6 +209,15 @@ def test_a_closing_bucket_admits_nothing() -> None:
     assert owned.first_open_bucket == BUCKET + 1
 
 
+def test_a_read_beside_a_closing_queues_nothing_in_its_bucket() -> None:
+    owned, late = active(), row_at(NOW + 1_000)
+    read(owned)
+    owned.closing = BUCKET
+    assert not owned.admit(StoredTask(late))
+    owned.close(BUCKET)
+    assert not owned.admit(StoredTask(late))
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_hints_that_were_taken_during_a_read_survive_it(fails: bool) -> None:
     """One at the edge of the page: it may have been read, or not, so its place is read again."""

@@ -71,7 +71,7 @@ class Checkpointer:
             offset,
             value_hash,
             owned.first_open_bucket,
-            owned.low_due_to_store(self._clock.earliest_ms()),
+            owned.open_low_due(self._clock.earliest_ms()),
         )
         await self._checkpoints.save(owned.range_id, checkpoint)
         self._saved[owned.range_id, owned.epoch] = self._clock.monotonic()

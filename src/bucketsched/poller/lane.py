@@ -34,7 +34,7 @@ from .closer import Closer
 from .dispatcher import Dispatcher, LaneLost
 from .figures import LaneCounters, LaneState
 from .hand_over import HandOver
-from .limits import LaneLimits
+from .limits import HINT_TRUST_MS, LaneLimits
 from .loader import Loader
 from .marker import Marker
 from .owned_range import OwnedRange, Phase
@@ -286,9 +286,10 @@ class Lane:
         """Takes note of stored rows. See RangeOwner."""
         answers: list[HintAnswer | None] = []
         unclear: list[int] = []
+        trusted_ms = self._clock.now_ms() - HINT_TRUST_MS
         for index, row in enumerate(rows):
             owned = self._owned(row.task_id)
-            answer = owned if isinstance(owned, HintAnswer) else owned.hint(row)
+            answer = owned if isinstance(owned, HintAnswer) else owned.hint(row) if row.due_ms >= trusted_ms else None
             answers.append(answer)
             if answer is None:
                 unclear.append(index)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 REMEMBER_MS = 30_000
 """How long a settled row is remembered after its due time, and how far `low_due` trails: the window of the rescan."""
+HINT_TRUST_MS = 20_000
+"""A hint of a row that was due longer ago is not answered from memory: an heir would not look so far back for it. It is
+read, and a committed record answers for it."""
 LOAD_FIRST_MS = 5_000
 """What is due within this is urgent: the loader may take twice its budget for it."""
 RESCAN_AHEAD_MS = 10_000

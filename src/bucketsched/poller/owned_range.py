@@ -174,9 +174,6 @@ class OwnedRange:
 
     def absorb(self, cursor: Cursor, page: Page, until_ms: int) -> int:
         """Takes a page in; how many rows were new."""
-        if cursor.bucket < self.buckets.first:
-            cursor.reading = False  # closed by the former owner since this read began
-            return 0
         new = sum(self.admit(task) for task in page.tasks)
         cursor.advance(page.tasks[-1].row if page.tasks else None, until_ms, page.complete)
         self.end_page(cursor)
@@ -205,6 +202,8 @@ class OwnedRange:
                 self._known[row.ref] = kind_of(task.facts) + MARKED
                 heappush(self._remembered, (row.ref, 0))
             return False
+        if not self.is_open(row.bucket):
+            return False  # it came after the last read: its creator has to ask, and then it moves
         self._queue(row)
         return True
 
@@ -338,22 +337,13 @@ class OwnedRange:
             self._undone.pop(bucket, None)
         return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)
 
-    def _limit_ms(self, now_ms: int) -> int:
-        return min(now_ms, self.scanned_ms) - REMEMBER_MS
-
-    def low_due_to_store(self, now_ms: int) -> dict[int, int]:
-        """As `open_low_due`. From now on a hint of a row due before the limit is not simply taken: whoever takes the
-        range would not look for it there. Its record proves it instead."""
-        self.remembered_from_ms = max(self.remembered_from_ms, self._limit_ms(now_ms))
-        return self.open_low_due(now_ms)
-
     def open_low_due(self, now_ms: int) -> dict[int, int]:
         """Per open bucket the due time before which everything is journaled, as a checkpoint keeps it.
 
         A bucket of which nothing is done is left out. It trails the present, and the last scan that succeeded, so that
         rows whose hints were lost are found again by whoever takes the range.
         """
-        limit_ms = self._limit_ms(now_ms)
+        limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS
         lows = {bucket: self._low_due_ms(bucket, limit_ms) for bucket in self.buckets.all_begun()}
         done = {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
         return self.buckets.not_begun() | done

@@ -19,7 +19,6 @@ import structlog
 from ..core import failpoints
 from ..core.checkpoint import Checkpoint, CheckpointCorrupt
 from ..core.errors import Unavailable
-from ..core.task import bucket_start_ms
 from ..ports import CheckpointStore, Clock, Lease
 from .limits import PRELOAD_AHEAD_MS, REMEMBER_MS
 from .loader import Loader
@@ -81,7 +80,6 @@ class Preloads:
         if known is not None and now - known.began < FRESH_S_MAX:
             return known
         self.discard([range_id])
-        began_ms = self._clock.now_ms()
         checkpoint = await self._checkpoints.load(range_id)
         failpoints.reach("preload.checkpoint-read")
         if checkpoint is None:
@@ -91,7 +89,6 @@ class Preloads:
         owned = self._make(Lease(range_id, checkpoint.epoch, ()))
         owned.phase = Phase.PRELOADING
         owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
-        owned.scanned_ms = min(began_ms, _limit_ms(checkpoint) + REMEMBER_MS)
         self._preloads[range_id] = Preload(owned, checkpoint, now)
         self._shadows[range_id] = owned
         self._loader.wake.set()
@@ -116,8 +113,3 @@ class Preloads:
     def ranges(self) -> set[int]:
         """The ranges that are preloaded, or about to be."""
         return set(self._preloads)
-
-
-def _limit_ms(checkpoint: Checkpoint) -> int:
-    """Nothing due before was hinted to its writer since that its journal does not say (`low_due_to_store`)."""
-    return max(checkpoint.low_due_ms.values(), default=bucket_start_ms(checkpoint.first_open_bucket))

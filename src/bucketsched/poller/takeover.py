@@ -12,8 +12,9 @@ The order is that of the protocol's model; each step's reason:
 5. clear        the predecessors, by a versioned write: it proves that the lease still stands.
 
 A range that was read ahead of its lease (see preload) is replayed from the checkpoint that was read *before* its rows,
-if the one of step 2 is of the same epoch: what was marked between the two may have been read without its mark. If the
-former owner has released it and nobody is to be fenced, step 5 is left out: who took it since would fence this lane.
+if the one of step 2 is of the same epoch: what was marked between the two may have been read without its mark. Step 5
+is needed also where nobody is to be fenced: who takes the range before it has read the checkpoint before step 4's, and
+would fence this lane, but not replay it.
 """
 
 from __future__ import annotations
@@ -149,11 +150,16 @@ class Takeover:
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)
         failpoints.reach("takeover.checkpoint-written")
-        if owned.lease.predecessors or since is None:
-            await self._leases.clear_predecessors(owned.lease)
+        await self._leases.clear_predecessors(owned.lease)
         failpoints.reach("takeover.cleared")
         self._activate(owned, successor, replay, preloaded=since is not None)
-        log.debug("range taken", range=owned.range_id, epoch=owned.epoch, replayed=len(replay.settled))
+        log.debug(
+            "range taken",
+            range=owned.range_id,
+            epoch=owned.epoch,
+            replayed=len(replay.settled),
+            preloaded=since is not None,
+        )
 
     def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay, preloaded: bool) -> None:
         """One step: nobody sees what was preloaded without what became of it since."""
