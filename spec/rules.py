@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`says`: one sentence. `scenario`: where it is dropped ("": outside the model). `because`: if nothing is found, why."""
+    """`says`: one sentence. `scenario`: where it is dropped ("": outside the model). `because`: why in vain."""
 
     name: str
     says: str
