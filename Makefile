@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help python-found install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
-	bench-quick faults mutants spec format clean
+	bench-quick faults mutants outages spec format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -78,6 +78,9 @@ bench-quick: install ## a short measurement against real servers
 
 faults: install ## SECONDS=... SEED=...: real servers and processes under load and faults, and what came of it checked
 	@$(BIN)/python -m tests.faults --seconds $(or $(SECONDS),90) $(if $(SEED),--seed $(SEED))
+
+outages: install ## ZooKeeper, Cassandra and Kafka gone for as long as the promises say, killed and paused (a quarter of an hour)
+	@$(BIN)/python -m tests.outages $(if $(ONLY),--only $(ONLY)) --scale $(or $(SCALE),1)
 
 spec: install ## the protocol's model: visits every state of it (python -m spec --drop RULE: what a rule is for)
 	@$(BIN)/python -m spec
