@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,16 +49,17 @@ PLACES = [
 class Server:
     """A data directory and an address, and the processes that serve them one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, data: Path | None = None, more: Callable[[], Sequence[str]] = lambda: ()) -> None:
+        """`more`: arguments of `bucketsched dev` besides."""
+        self.folder, self.data, self._more = folder, data or folder / "data", more
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
         self.processes: list[Process] = []
 
     def spawn(self, failpoint: str = "") -> Process:
-        arguments = ["dev", "--output", "json", "--data-dir", str(self.folder / "data"), "--grpc-address", self.address]
-        arguments += ["--metrics-address", "127.0.0.1:0"]
+        arguments = ["dev", "--output", "json", "--data-dir", str(self.data), "--grpc-address", self.address]
+        arguments += ["--metrics-address", "127.0.0.1:0", *self._more()]
         environment = {"BUCKETSCHED_FAILPOINT": failpoint} if failpoint else {}
         process = Process(f"{len(self.processes):02}-dev", arguments, self.folder, environment)
         self.processes.append(process)
@@ -71,7 +72,7 @@ class Server:
 
     def journaled(self) -> Counter[tuple[str, FactKind]]:
         """How often the journal says what of each task, in all its generations and attempts."""
-        [path] = [path for path in (self.folder / "data").iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
+        [path] = [path for path in self.data.iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
         found: Counter[tuple[str, FactKind]] = Counter()
         with closing(sqlite3.connect(path)) as database:
             for (value,) in database.execute("SELECT record FROM journal ORDER BY lane, offset"):
