@@ -99,8 +99,7 @@ class Coordinator:
 
         Raises OwnershipLost, Unavailable.
         """
-        plan, members = await self._store.read_plan()
-        orders = await self._orders.read_orders() if self._orders else Orders()
+        (plan, members), orders = await asyncio.gather(self._store.read_plan(), self._read_orders())
         ranges: list[RangeStatus] = []
         if not self._ranges or len(plan.assignment) < self._ranges or _running(orders):
             plan, members, ranges = await self._store.read()
@@ -117,6 +116,9 @@ class Coordinator:
             moved = sum(plan.assignment.get(r) != lane for r, lane in wanted.items())
             log.info("planned", version=written.version, lanes=len(seats), moved=moved)
         return min(self._limits.poll_s, unsettled_s)
+
+    async def _read_orders(self) -> Orders:
+        return await self._orders.read_orders() if self._orders else Orders()
 
     async def _advance(
         self, orders: Orders, wanted: Assignment, seats: Sequence[Seat], ranges: Sequence[RangeStatus]

@@ -21,6 +21,8 @@ from .session import InDoubt, Op, Refused, ZooKeeperSession, check, delete
 from .tree import RangeNode, Tree, each, missing, read_range
 
 ROUNDS_MAX = 10
+LOOK_AGAIN_S = 0.3
+"""How long after an eviction by what was known all ranges are read: those who take them over go first."""
 
 Look = Callable[[int], Awaitable[RangeNode | None]]
 """How a range is looked at."""
@@ -80,16 +82,20 @@ class Eviction:
         """True: something was removed. Raises Unavailable, OwnershipLost."""
         removed, look = False, self._seen
         for _ in range(ROUNDS_MAX):
-            candidates = await read_candidates(self._session, self._tree)
+            candidates, of_member = await asyncio.gather(
+                read_candidates(self._session, self._tree), self._of_member(look)
+            )
             entitled = self._entitlement(candidates)
-            held = await self._held(candidates, look) if entitled else []
+            held = [*self._candidacies(candidates), *of_member]
             if entitled is None or (not held and look == self._read):
                 return removed
+            pause_s = LOOK_AGAIN_S if look == self._seen else 0
             look = self._read
             try:
                 if held:
                     await self._session.multi(check(entitled), *held)
                     removed = True
+                    await asyncio.sleep(pause_s)
             except Refused:
                 await self._session.sync(self._tree.plan)
             except InDoubt:
@@ -104,19 +110,20 @@ class Eviction:
                 return candidate.path if ahead == self._member.member_id else None
         return None
 
-    async def _held(self, candidates: Sequence[Candidate], look: Look) -> list[Op]:
-        """The operations that remove what the member holds.
-
-        Without a lane only its candidacies: it is the slot's version that proves that nobody has joined anew under its
-        name.
-        """
+    def _candidacies(self, candidates: Sequence[Candidate]) -> list[Op]:
         name = self._member.member_id
-        ops = [delete(candidate.path) for candidate in candidates if name and candidate.member_id == name]
+        return [delete(candidate.path) for candidate in candidates if name and candidate.member_id == name]
+
+    async def _of_member(self, look: Look) -> list[Op]:
+        """The operations that remove what the member's session holds.
+
+        Nothing without a lane: it is the slot's version that proves that nobody has joined anew under this name.
+        """
         if self._member.incarnation == NO_SESSION or self._member.lane < 0:
-            return ops
+            return []
         place, slot, leases = await asyncio.gather(self._place(), self._slot(), each(look, range(self._ranges)))
         found = [*place, *slot[1:], *(op for r, node in enumerate(leases) for op in self._lease(r, node))]
-        return [*ops, slot[0], *found] if found else ops
+        return [slot[0], *found] if found else []
 
     async def _place(self) -> list[Op]:
         path = self._tree.member(quote(self._member.member_id, safe=""))
@@ -126,10 +133,12 @@ class Eviction:
         """The proof that nobody has taken it since, and the end of the member's holding it, if it does."""
         lane = self._member.lane
         try:
-            _, stat = await self._session.read(self._tree.slot(lane))
+            (_, stat), owner = await asyncio.gather(
+                self._session.read(self._tree.slot(lane)), self._owner(self._tree.holder(lane))
+            )
         except NoNodeError:
             raise missing(self._tree) from None
-        holds = await self._owner(self._tree.holder(lane)) == self._member.incarnation
+        holds = owner == self._member.incarnation
         return [check(self._tree.slot(lane), stat.version), *([delete(self._tree.holder(lane))] if holds else [])]
 
     def _lease(self, range_id: int, node: RangeNode | None) -> list[Op]:
