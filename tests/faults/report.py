@@ -37,6 +37,12 @@ def percentile(values: list[int], share: float) -> int:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0
 
 
+def calm_late_ms(history: History, late: list[tuple[int, int]]) -> int:
+    """The worst lateness of what came before the first fault: what the machine takes, whatever happens."""
+    first_ms = min((span.begin_ms for span in history.faults), default=0)
+    return max((ms for due_ms, ms in late if due_ms + ms < first_ms), default=0)
+
+
 def by_fault(history: History, late: list[tuple[int, int]]) -> dict[str, dict[str, int]]:
     """For each kind of fault: how many, and the worst lateness of what was due during one or shortly after."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: {"count": 0, "worst_late_ms": 0})
@@ -65,6 +71,7 @@ def summary(history: History, violations: list[Violation]) -> dict[str, Any]:
         "recovered_ms": max(0, max(delayed, default=0) - healed_ms) if history.faults else 0,
         "late_ms": {f"p{share}": percentile([ms for _, ms in late], share / 100) for share in (50, 99)},
         "max_late_ms": max((ms for _, ms in late), default=0),
+        "calm_late_ms": calm_late_ms(history, late),
         "messages": len(history.messages),
         "deliveries": len(history.deliveries),
         "closed_buckets": len({bucket for section in history.journal for bucket in section.closed}),

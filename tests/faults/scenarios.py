@@ -17,7 +17,7 @@ PAIR = ("api-1", "api-2", "poller-1", "poller-2", "deliver-1")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`late_ms_max`: the worst lateness of what is due from the first fault on until shortly after the last one."""
+    """`late_ms_max`: how much later than before the first fault that may come which is due during one or just after."""
 
     about: str
     seconds: float

@@ -90,4 +90,5 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
     assert history.faults == [Span("kill", "api-1", 200, 300)]
     line = summary(history, [])
     assert (line["ops"], line["faults"], line["lost"], line["max_late_ms"]) == (2, 1, 0, 15)
+    assert line["calm_late_ms"] == 0
     assert line["by_fault"] == {"kill": {"count": 1, "worst_late_ms": 15}}

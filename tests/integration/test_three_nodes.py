@@ -25,7 +25,7 @@ def test_one_replica_of_three_is_not_missed() -> None:
     print(done.stderr[-5000:])
     assert done.returncode == 0, done.stdout
     line = json.loads(done.stdout.splitlines()[-1])
-    assert line["late_ms"] <= line["late_ms_max"]
+    assert line["fault_late_ms"] <= line["fault_late_ms_max"]
     outcomes = line["outcomes"]
     acknowledged, unknown = outcomes["create:ok"], outcomes.get("create:unknown", 0)
     assert acknowledged / (acknowledged + unknown) >= ACKNOWLEDGED_MIN
