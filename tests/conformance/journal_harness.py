@@ -20,7 +20,7 @@ from bucketsched.core.task import RowRef
 from bucketsched.ports import Deliveries, Journal
 
 NAMESPACE_ID = uuid4().bytes
-ADAPTERS = ["memory", "sqlite", pytest.param("kafka", marks=pytest.mark.stack)]
+ADAPTERS = ["memory", "simulated", "sqlite", pytest.param("kafka", marks=pytest.mark.stack)]
 
 
 class JournalHarness(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from bucketsched.adapters.memory.journal import MemoryJournalWorld
+from bucketsched.adapters.memory.journal import MESSAGE_BYTES_MAX, MemoryJournalWorld
 from bucketsched.core import failpoints
 from bucketsched.core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from bucketsched.core.journal_record import decode
@@ -51,14 +51,24 @@ class Trouble:
 class Broker(MemoryJournalWorld):
     """The servers. Effects only: the way to them is the network's."""
 
-    def __init__(self, loop: VirtualLoop, rng: random.Random, lanes: int, observer: CommitObserver) -> None:
-        super().__init__(lanes, "sim-journal")
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        rng: random.Random,
+        lanes: int,
+        observer: CommitObserver,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+    ) -> None:
+        super().__init__(lanes, "sim-journal", message_bytes_max)
         self._loop, self._rng, self._observer = loop, rng, observer
         self.trouble = Trouble()
 
     def produce(self, lane: int, producer: int, messages: Sequence[Message], record: bytes) -> None:
         """Opens a transaction with everything in it. Raises CommitRefused, OwnershipLost, OutcomeUnknown."""
         self._check_producer(lane, producer)
+        limit = self.message_bytes_max
+        if large := {at: "too large" for at, message in enumerate(messages) if message.size > limit}:
+            raise CommitRefused("too large", large)
         if sick := self.sick_topics & {message.topic for message in messages}:
             raise CommitRefused("topics without a leader", sick_topics=sick)
         fate = self._rng.random()

@@ -12,7 +12,7 @@ from .ensemble import ZOOKEEPER
 from .loop import CURRENT, Crashed, Process
 from .network import Weather
 from .processes import Node
-from .replicas import CASSANDRA, Lag
+from .replicas import CASSANDRA, Lag, newest_checkpoint
 from .workload import CLIENT
 from .world import World
 
@@ -278,8 +278,8 @@ class Faults:
         self._note("! ZooKeeper is restored empty")
         servers = self._world.servers
         one, other = self._rng.sample(servers.cassandra.replicas, 2)
-        found = {r: max(one.checkpoints[r], other.checkpoints[r], key=lambda c: c.order) for r in one.checkpoints}
-        servers.ensemble.restore_empty(found)
+        found = {r: newest_checkpoint(one, other, r) for r in range(self._world.constants.ranges)}
+        servers.ensemble.restore_empty({r: checkpoint for r, checkpoint in found.items() if checkpoint})
 
     def _spurious_fence(self) -> None:
         lane = self._rng.randrange(3)

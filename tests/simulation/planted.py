@@ -215,7 +215,7 @@ PLANTED = [
         "a-zombie-moves-a-checkpoint-back",
         "checkpoints are ordered by epoch and sequence, not by arrival",
         "tests/simulation/replicas.py",
-        "        if stored is None or stored.order < checkpoint.order:\n",
+        "        if stored is None or stored[0] < order:\n",
         "        if True:\n",
         0,
     ),

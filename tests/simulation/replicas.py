@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from bucketsched.adapters.memory.store import PLACE_BYTES, MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue
-from bucketsched.core.checkpoint import Checkpoint
+from bucketsched.core.checkpoint import Checkpoint, CheckpointCorrupt
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
 from bucketsched.core.task import NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
+from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from bucketsched.encoding.rows import decode_body, encode_body
 from bucketsched.ports import Page
 
@@ -50,7 +51,8 @@ class Replica:
 
     up: bool = True
     partitions: defaultdict[Partition, dict[bytes, Cell]] = field(default_factory=lambda: defaultdict(dict))
-    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    checkpoints: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """By range: the order, and the checkpoint encoded."""
     missed: list[Callable[[Replica], None]] = field(default_factory=list)
 
     def put(self, partition: Partition, rows: Sequence[TaskRow]) -> None:
@@ -62,10 +64,10 @@ class Replica:
             cell = self.partitions[partition].setdefault(mark.ref[:PLACE_BYTES], Cell())
             cell.facts = with_fact(cell.facts, mark)
 
-    def checkpoint(self, range_id: int, checkpoint: Checkpoint) -> None:
+    def checkpoint(self, range_id: int, order: int, value: bytes) -> None:
         stored = self.checkpoints.get(range_id)
-        if stored is None or stored.order < checkpoint.order:
-            self.checkpoints[range_id] = checkpoint
+        if stored is None or stored[0] < order:
+            self.checkpoints[range_id] = order, value
 
 
 def with_fact(facts: Facts, mark: Mark) -> Facts:
@@ -183,7 +185,8 @@ class Cassandra:
     def save(self, range_id: int, checkpoint: Checkpoint) -> asyncio.Future[None]:
         """See ports.CheckpointStore."""
         self._observer.checkpointing(range_id, checkpoint)
-        return self._write_all([lambda replica: replica.checkpoint(range_id, checkpoint)])
+        value = encode_checkpoint(checkpoint)
+        return self._write_all([partial(Replica.checkpoint, range_id=range_id, order=checkpoint.order, value=value)])
 
     def _write_all(self, writes: Sequence[Callable[[Replica], None]]) -> asyncio.Future[None]:
         result: asyncio.Future[None] = self._loop.create_future()
@@ -253,7 +256,14 @@ class Cassandra:
             raise Unavailable("no quorum of replicas")
         one, other = self._rng.sample(up, QUORUM)
         result: asyncio.Future[Result] = self._loop.create_future()
-        self._loop.after(self._rng.uniform(HOP_S_MIN, HOP_S_MAX), lambda: result.set_result(answer(one, other)))
+
+        def reach() -> None:
+            try:
+                result.set_result(answer(one, other))
+            except CheckpointCorrupt as error:
+                result.set_exception(error)
+
+        self._loop.after(self._rng.uniform(HOP_S_MIN, HOP_S_MAX), reach)
         return result
 
 
@@ -270,6 +280,12 @@ def stored_between(
         task = merged(a.get(place), b.get(place))
         if task is not None:
             yield place, task
+
+
+def newest_checkpoint(one: Replica, other: Replica, range_id: int) -> Checkpoint | None:
+    """What a read of two replicas answers."""
+    found = [c for c in (one.checkpoints.get(range_id), other.checkpoints.get(range_id)) if c is not None]
+    return decode_checkpoint(range_id, *max(found)) if found else None
 
 
 class SimTaskStore:
@@ -355,11 +371,7 @@ class SimCheckpointStore:
 
     async def load(self, range_id: int) -> Checkpoint | None:
         """See ports.CheckpointStore."""
-
-        def answer(one: Replica, other: Replica) -> Checkpoint | None:
-            found = [c for c in (one.checkpoints.get(range_id), other.checkpoints.get(range_id)) if c is not None]
-            return max(found, key=lambda checkpoint: checkpoint.order, default=None)
-
+        answer = partial(newest_checkpoint, range_id=range_id)
         checkpoint: Checkpoint | None = await self._ask(lambda: self._cassandra.read(answer))
         return checkpoint
 

@@ -11,6 +11,7 @@ from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.task import RowRef, bucket_of
 from bucketsched.core.task_id import shard_in
+from bucketsched.encoding.checkpoints import encode_checkpoint
 from bucketsched.poller.limits import LaneLimits
 
 from .broker import Broker
@@ -141,7 +142,7 @@ class World:
         for range_id in range(self.constants.ranges):
             checkpoint = Checkpoint(0, 0, self.servers.broker.name, 0, NO_OFFSET, b"", first)
             for replica in self.servers.cassandra.replicas:
-                replica.checkpoint(range_id, checkpoint)
+                replica.checkpoint(range_id, checkpoint.order, encode_checkpoint(checkpoint))
 
     def node(self, name: str) -> Node:
         """By its name."""
