@@ -18,8 +18,9 @@ from tools.stack import Addresses
 from bucketsched.adapters.zookeeper.leases import ZooKeeperLeases
 from bucketsched.adapters.zookeeper.membership import ZooKeeperMembership
 from bucketsched.adapters.zookeeper.plan_store import ZooKeeperPlanStore
+from bucketsched.adapters.zookeeper.records import RangeRecord
 from bucketsched.adapters.zookeeper.session import InDoubt, ZooKeeperSession, create
-from bucketsched.adapters.zookeeper.tree import Tree, create_tree
+from bucketsched.adapters.zookeeper.tree import RangeNode, Tree, create_tree, read_range
 from bucketsched.config import ZooKeeperSettings
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import OwnershipLost, Unavailable
@@ -210,6 +211,69 @@ async def test_a_lease_that_nobody_waits_for_any_more_keeps_nobody_out(cluster: 
         await taking
     lease = await persistently(lambda: other.acquire(0))
     assert lease == Lease(0, 2, (0,)), "it may have been used, so its lane is to be fenced"
+
+
+# ---------------------------------------------------------------- what was seen is out of date
+
+
+async def test_a_guess_that_is_wrong_costs_a_look_and_nobody_his_lease(cluster: Cluster) -> None:
+    """Asked for in one moment, so in one multi: one of them is refused, and that is no reason to refuse the others."""
+    _, holder = await cluster.join("a", cluster.direct)
+    membership, leases = await cluster.join("b", cluster.direct)
+    await until(lambda: membership.last_seen(0) is not None)
+    never = RangeNode(RangeRecord(), 0, leased=False)
+    leases._last_seen = lambda range_id: never
+    held = await holder.acquire(0)
+    await holder.release(await holder.acquire(1))
+    results = await asyncio.gather(*(leases.acquire(r) for r in range(4)), return_exceptions=True)
+    assert isinstance(results[0], LeaseHeld)
+    assert results[1:] == [Lease(1, 2, ()), Lease(2, 1, ()), Lease(3, 1, ())]
+    assert await holder.validate([held]) == {0}
+
+
+async def test_a_lease_that_is_gone_is_not_believed_to_stand_because_it_was_seen(cluster: Cluster) -> None:
+    membership, leases = await cluster.join("a", cluster.direct)
+    lease = await leases.acquire(0)
+    seen = RangeNode((await _read(cluster, 0)).record, 1, leased=True)
+    leases._last_seen = lambda range_id: seen
+    await asyncio.to_thread(remove, cluster.direct.hosts, Tree.of(cluster.direct, cluster.constants).lease(0))
+    for change in (leases.clear_predecessors, leases.release):
+        with pytest.raises(OwnershipLost):
+            await change(lease)
+    assert not membership.session_lost()
+
+
+async def _read(cluster: Cluster, range_id: int) -> RangeNode:
+    session = ZooKeeperSession(cluster.direct)
+    await session.open()
+    try:
+        return await read_range(session, Tree.of(cluster.direct, cluster.constants), range_id)
+    finally:
+        await session.close()
+
+
+@pytest.mark.parametrize("known", ["everything", "nothing", "what was before"])
+async def test_an_eviction_drops_every_lease_whatever_was_known(cluster: Cluster, known: str) -> None:
+    dead, a = await cluster.join("dead", cluster.direct)
+    watcher, b = await cluster.join("watcher", cluster.direct)
+    await a.acquire(0)
+    await until(lambda: (m := watcher.owner_of(0)) is not None and m.member_id == "dead")
+    before = {r: watcher.last_seen(r) for r in range(8)}
+    await a.acquire(1)
+    await b.acquire(2)
+    await until(lambda: watcher.owner_of(1) is not None)
+    sources = {"everything": watcher.last_seen, "nothing": lambda r: None, "what was before": before.get}
+    store = ZooKeeperPlanStore(cluster.direct, cluster.constants, "watcher", sources[known])
+    try:
+        await store.campaign()
+        assert await store.evict(next(m for m in watcher.members() if m.member_id == "dead"))
+        _, members, ranges = await store.read()
+        assert [m.member_id for m in members] == ["watcher"]
+        assert [r.range_id for r in ranges if r.held] == [2]
+        assert [await b.acquire(r) for r in (0, 1)] == [Lease(0, 2, (0,)), Lease(1, 2, (0,))]
+        await until(dead.session_lost)
+    finally:
+        await store.resign()
 
 
 # ---------------------------------------------------------------- the server is silent
