@@ -2,6 +2,7 @@
 
     python -m bench.demo           the embedded scheduler; needs no servers
     python -m bench.demo_cluster   a small cluster, one of its pollers killed; needs Cassandra, ZooKeeper and Kafka
+    python -m bench.failover       pollers killed, or paused, one after the other: what each death costs
     python -m bench.quick          rates and lateness, in one run, beside what the bare drivers do
 
 A load is open: due times are drawn before it begins, and tasks are created some seconds ahead of them at the pace at

@@ -41,23 +41,19 @@ WATCHED_S = 4.0
 """How long after a kill its victim is not replaced: what a hand-over costs is another matter."""
 CYCLE_S_MAX = 16.0
 """From one kill to the next: so much load is foreseen."""
+LATE_MS = 100.0
 KILLED_MS_MAX, PAUSED_MS_MAX = 1_000.0, 3_000.0
-STEPS = {
-    "a process is dead": "dead",
-    "a dead process was evicted": "evicted",
-    "planned": "planned",
-    "range taken": "taken",
-}
+STEPS = {"a process is dead": "dead", "planned": "planned", "range taken": "taken"}
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One death. `steps`: milliseconds from the kill to the last of each step's events in the survivor's log."""
 
-    at_ns: int
     owned: int
     worst_ms: float
     late: int
+    """Tasks that came more than LATE_MS after their due time."""
     steps: dict[str, float]
 
 
@@ -68,7 +64,7 @@ async def measure(kills: int, rate: int, pause: bool) -> int:
         folder = Path(name)
         async with Children(folder) as children, private_cluster(children) as cluster:
             trial, killed = await _run(cluster, kills, rate, pause)
-        found = [_judge(trial, at_ns, owned, _steps(folder, at_ns)) for at_ns, owned in killed]
+        found = [cost_of(trial, at_ns, owned, _steps(folder, at_ns)) for at_ns, owned in killed]
     _show(trial, found, pause)
     limit_ms = PAUSED_MS_MAX if pause else KILLED_MS_MAX
     return 0 if trial.passed and all(kill.worst_ms <= limit_ms for kill in found) else 1
@@ -117,14 +113,14 @@ async def _kill_all(
     return killed
 
 
-def _judge(trial: Trial, at_ns: int, owned: int, steps: dict[str, float]) -> Kill:
+def cost_of(trial: Trial, at_ns: int, owned: int, steps: dict[str, float]) -> Kill:
     """What was due, or still under way, from the kill on."""
     due_ms, late = trial.creation.due_ms, []
     for arrival, late_ms in first_lateness(due_ms, trial.arrivals):
         due_s = (due_ms[arrival.task_id] - at_ns / NS_PER_MS) / 1000
         if due_s <= WATCHED_S and (due_s >= 0 or arrival.at_ns >= at_ns):
             late.append(late_ms)
-    return Kill(at_ns, owned, percentiles(late).max, sum(late_ms > 100 for late_ms in late), steps)
+    return Kill(owned, percentiles(late).max, sum(late_ms > LATE_MS for late_ms in late), steps)
 
 
 def _steps(folder: Path, at_ns: int) -> dict[str, float]:

@@ -108,7 +108,7 @@ OWNERSHIP_GUARDS = [
         f"{ZK}/leases.py",
         "if guess is not None and not self._stands(guess, lease):",
         "if False:",
-        (LEASES,),
+        (REAL,),
     ),
     # ---------------------------------------------------------------- the dead
     Guard(
@@ -141,7 +141,7 @@ OWNERSHIP_GUARDS = [
         f"{ZK}/eviction.py",
         "            look = self._read\n",
         "            pass\n",
-        (PLANS,),
+        (REAL,),
     ),
     Guard(
         "a-refusal-must-follow-a-connection",

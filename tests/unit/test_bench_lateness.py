@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.demo_cluster import WINDOW_MS, failover
+from bench.failover import WATCHED_S, Kill, cost_of
 from bench.lateness import NS_PER_MS, Arrival, Percentiles, judge, percentiles
 from bench.load import Creation
 from bench.report import outcome
@@ -138,3 +139,22 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert median_ratio([300, 10, 40], [100, 10, 20]) == 2
     with pytest.raises(ValueError, match="shorter"):
         median_ratio([1, 2], [1])
+
+
+def test_a_kill_costs_what_was_due_or_under_way_from_then_on_until_the_victim_is_replaced() -> None:
+    after_ms = int(WATCHED_S * 1000)
+    due_ms = {"done": 800, "under way": 950, "due then": 1_200, "last": 1_000 + after_ms, "later": 1_001 + after_ms}
+    found = cost_of(
+        trial(
+            due_ms,
+            at("done", 990),
+            at("under way", 1_040),
+            at("due then", 1_500),
+            at("last", 1_150 + after_ms),
+            at("later", 9_000 + after_ms),
+        ),
+        int(1_000 * NS_PER_MS),
+        32,
+        {"dead": 20.0},
+    )
+    assert found == Kill(32, 300, 2, {"dead": 20.0})
