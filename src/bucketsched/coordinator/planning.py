@@ -165,7 +165,9 @@ class Coordinator:
 
     def _seat(self, member: Member, order: NodeOrder, now: float) -> Seat:
         standing = standing_of(member, order)
-        if standing is Standing.OPEN and self._attendance.held_off_s(now, member.node) > 0:
+        left_s = self._attendance.held_off_s(now, member.node)
+        if standing is Standing.OPEN and left_s > 0:
+            log.warning("a node joins again and again", node=member.node, waits_s=round(left_s), recurring=member.node)
             standing = Standing.HELD_OFF
         return Seat(member.lane, member.weight, member.zone, standing)
 
