@@ -53,11 +53,11 @@ class ZooKeeperWitness:
             return self._session
         await self.close()
         session = ZooKeeperSession(self._settings)
-        await session.open()
         try:
+            await session.open()
             await self._make_node(session)
-        except BaseException:
-            await session.close()
+        except BaseException:  # also where whoever asked has lost patience: its client would go on for ever
+            session.end()
             raise
         self._session = session
         return session
