@@ -66,9 +66,10 @@ _OWNERSHIP = [
     Rule(
         "init-then-validate", "After every init slot and ranges are validated before the first transaction.", "own lane"
     ),
+    Rule("validate-ranges", "That validation covers every range of the lane.", "own lane"),
     Rule(
         "validate-slot",
-        "That validation covers slot and session, not only lane and epoch of each range.",
+        "... and slot and session, not only lane and epoch of each range.",
         "one slot",
         because="Epochs keep a zombie from dispatching. Slot and session make it end, or it would fence its successor "
         "in the slot again after every init.",

@@ -14,6 +14,7 @@ from .state import (
     NEW,
     OWNER,
     PRELOADED,
+    PRELOADING,
     READY,
     REPLAYING,
     STOPPING,
@@ -75,8 +76,8 @@ class LaneSteps:
         if self._rules.keeps("validate-slot") and (mine.session < 0 or state.slots[mine.slot] != process):
             return stop(state, process)
         state = change(state, process, mine._replace(stage=stage))
-        for range_id, hold in enumerate(mine.holds):
-            if hold is None or hold.phase == PRELOADED or stands(state, process, range_id, self._rules):
+        for range_id, hold in enumerate(mine.holds if self._rules.keeps("validate-ranges") else ()):
+            if hold is None or hold.phase in (PRELOADING, PRELOADED) or stands(state, process, range_id, self._rules):
                 continue
             if self._rules.keeps("validate-slot"):
                 state = keep(state, process, range_id, None)

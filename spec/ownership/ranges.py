@@ -188,11 +188,13 @@ class RangeSteps:
         state = keep(state, process, range_id, hold._replace(number=new.number))
         return send(state, ("checkpoint", range_id, new)), _told(new)
 
-    def _under_way(self, state: State, range_id: int, epoch: int) -> bool:
-        return any(new is not None and r == range_id and new.epoch == epoch for _, r, new in state.flying)
+    def _under_way(self, state: State, process: int, range_id: int, epoch: int) -> bool:
+        """A checkpoint of this process's own has not landed yet."""
+        own = (epoch, state.processes[process].slot)
+        return any(new is not None and r == range_id and (new.epoch, new.lane) == own for _, r, new in state.flying)
 
     def _clearing(self, state: State, process: int, range_id: int, hold: Hold) -> Iterator[Step[State]]:
-        if self._under_way(state, range_id, hold.epoch):
+        if self._under_way(state, process, range_id, hold.epoch):
             return
         who = name(process)
         if stands(state, process, range_id, self._rules):
@@ -272,7 +274,7 @@ class RangeSteps:
     def _progress(self, state: State, process: int, range_id: int) -> Iterator[Step[State]]:
         hold = state.processes[process].holds[range_id]
         offset = self._passed(state, process, range_id)
-        if hold is not None and offset >= 0 and not self._under_way(state, range_id, hold.epoch):
+        if hold is not None and offset >= 0 and not self._under_way(state, process, range_id, hold.epoch):
             saved, told = self._save(state, process, range_id, offset)
             yield Step(f"{name(process)} sends {told} of r{range_id}", saved)
 
@@ -288,7 +290,8 @@ class RangeSteps:
             yield Step(f"{who} drops what it reads", keep(state, process, range_id, hold._replace(reading=None)))
             return
         open_ends = not hold.known <= state.marks or self._passed(state, process, range_id) >= 0
-        if (open_ends or self._under_way(state, range_id, hold.epoch)) and self._rules.keeps("release-after-marks"):
+        open_ends = open_ends or self._under_way(state, process, range_id, hold.epoch)
+        if open_ends and self._rules.keeps("release-after-marks"):
             return
         mine = state.processes[process]
         proved = stands(state, process, range_id, self._rules)
