@@ -20,8 +20,8 @@ class ReadyQueue(Generic[Owner]):
     waited `ageing_ms` longer is not passed any more: nothing starves. A row may be there for two owners at once, a
     former and a present one.
 
-    A backlog is ordered likewise, and apart: all of it is older than the present, so it would keep that waiting until it
-    is through. Of BACKLOG_TURNS rows one is the backlog's, and all of them if nothing else is there.
+    A backlog is ordered likewise, and apart: all of it is older than the present, so it would keep that waiting until
+    it is through. Of BACKLOG_TURNS rows one is the backlog's, and all of them if nothing else is there.
     """
 
     __slots__ = ("_ageing_ms", "_backlog", "_entries", "_pushes", "_turn")
