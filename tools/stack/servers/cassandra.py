@@ -110,5 +110,6 @@ class Cassandra(Server):
             "-Djava.net.preferIPv4Stack=true", "-Dio.netty.tryReflectionSetAccessible=true",
             f"-Dcassandra.config={config.as_uri()}", f"-Dcassandra.storagedir={self.folder / 'data'}",
             f"-Dcassandra.logdir={self.log.parent}", f"-Dlogback.configurationFile={logback}",
+            "-Dcassandra-foreground=yes",  # else it closes its output, and so its log, once it has started
             "-cp", self.class_path(), "org.apache.cassandra.service.CassandraDaemon",
         ]  # fmt: skip
