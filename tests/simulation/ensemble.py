@@ -129,8 +129,8 @@ class SimMembership:
 
     def _watch(self) -> None:
         """The servers' state may have changed."""
-        if not self._process.alive:
-            return
+        if not self._process.alive or self._process.paused:
+            return  # one that stands still learns of it some time after it goes on
         stale = self._view_version != self._ensemble.version
         ended = self._session is not None and not self._session.alive and not self._lost
         if (stale or ended) and not self._network.link(self._node, ZOOKEEPER).cut:

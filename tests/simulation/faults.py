@@ -53,7 +53,8 @@ class Faults:
             self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._stall,
             self._stall, self._stall, self._stall, self._cut, self._cut, self._isolate, self._outage, self._expire,
             self._spurious_fence, self._replica_down, self._graceful_stop, self._graceful_stop, self._shuffle,
-            self._shuffle, self._sick_topic, self._object, self._restore_zookeeper, self._shift_clock,
+            self._shuffle, self._sick_topic, self._object, self._restore_zookeeper, self._shift_clock, self._mute,
+            self._mute,
         ]  # fmt: skip
         for _ in range(rng.choice(FAULTS)):
             kind = rng.choice(kinds)
@@ -260,6 +261,21 @@ class Faults:
         for other in (*SERVERS, CLIENT, *(other.name for other in self._world.nodes if other is not node)):
             if self._rng.random() < 0.8:
                 self._cut_link(node.name, other, seconds)
+
+    def _mute(self) -> None:
+        """An api whose hints get lost, and that dies before they are repeated."""
+        api = self._rng.choice([node for node in self._world.nodes if "api" in node.settings.roles])
+        seconds = self._rng.uniform(1, 6)
+        for other in self._world.nodes:
+            if other is not api:
+                self._cut_link(api.name, other.name, seconds)
+        if api.life is not None:
+            self._later(0.2, seconds, self._kill, api.life.process)
+
+    def _kill(self, process: Process) -> None:
+        if process.alive and not self._healed:
+            self._note(f"! kill {process}")
+            process.kill()
 
     def _outage(self) -> None:
         server, seconds = self._rng.choice(SERVERS), self._seconds()

@@ -230,7 +230,7 @@ PLANTED = [
     Planted(
         "a-fence-that-began-before",
         "a fence that is shared began after one's own lease",
-        "poller/waiting.py",
+        "core/waiting.py",
         "                asked, self._asked = self._asked, []\n",
         "                asked = self._asked\n",
         0,
@@ -298,9 +298,8 @@ PLANTED = [
         "closed-without-a-last-read",
         "before a bucket is closed its whole partition is read once more",
         "poller/closer.py",
-        "            found = await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)\n"
-        "            if found:",
-        "            found = 0\n            if found:",
+        "await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)",
+        "await admit_pending(owned, self._store, self._clock, bucket, start_ms, start_ms)",
         0,
     ),
     Planted(

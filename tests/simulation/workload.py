@@ -44,7 +44,7 @@ class Load:
     creates: int = 32
     cancels: float = 0.3
     rejected: float = 0.05
-    late: float = 0.1
+    late: float = 0.2
     twins: float = 0.15
     """Tasks of one id in two namespaces."""
 
@@ -155,6 +155,9 @@ class Clients:
         if not request.task_id and rng.random() < 0.6:
             request.task_id = self._minted(request)
         task = self._task(request, ids.text(request.task_id) if request.task_id else "")
+        if late_s and request.task_id and rng.random() < 0.6:
+            await asyncio.sleep(late_s)  # long after its id was minted
+            late_s = 0.0
         for tries in range(TRIES_MAX):
             timeout_s = rng.uniform(0.001, 0.1) if late_s and not tries else REQUEST_S
             answer = await self._ask(lambda tasks: tasks.create_many([task]), timeout_s)
