@@ -232,7 +232,7 @@ GUARDS = [
     Guard(
         "shared-work-begins-afterwards",
         "a fence that began before one's lease fences nobody",
-        "poller/waiting.py",
+        "core/waiting.py",
         "                asked, self._asked = self._asked, []\n",
         "                asked = self._asked\n",
         (SEQUENCES,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.ports import Lease, Member, Plan
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -208,11 +209,14 @@ async def test_failures_are_not_repeated_without_a_pause(world: MemoryLeaseWorld
         plan(world, {0: 0, 1: 0, 2: 0})
         await until(lambda: 1 in taker.ranges)
         taker.deaf = True
+        first = Counter(taker.tries)
         plan(world, {0: 0, 1: 1, 2: 0})
+        began = time.monotonic()
         await asyncio.sleep(0.5)
-    assert taker.tries[0] <= 5
-    assert taker.tries[2] <= 5
-    assert taker.tries[1] <= 5, "a range that is not given up on the first asking"
+        tries_max = (time.monotonic() - began) / module.HELD_RETRY_S + 3
+    assert taker.tries[0] <= first[0] + tries_max
+    assert taker.tries[2] <= first[2] + tries_max
+    assert taker.tries[1] <= first[1] + tries_max, "a range that is not given up on the first asking"
 
 
 async def test_a_range_that_was_lost_is_taken_again(world: MemoryLeaseWorld) -> None:

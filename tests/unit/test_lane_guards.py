@@ -12,7 +12,7 @@ from test_lane import facts
 from bucketsched.adapters.memory.journal import Fault
 from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.task import bucket_end_ms, bucket_of
-from bucketsched.poller.waiting import Shared
+from bucketsched.core.waiting import Shared
 from bucketsched.ports import CancelResult, Lease
 
 

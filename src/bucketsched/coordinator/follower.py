@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.waiting import first_of
 from ..ports import Clock, LeaseHeld, Member, Membership, ReadyCalls
 from .warm_moves import Announcer, Patience
 
@@ -80,7 +81,7 @@ class RangeFollower:
             while not self._membership.session_lost():
                 self._wake.clear()
                 self._follow()
-                await self._pause()
+                await first_of(self._wake, self._clock, LOOK_S)
         finally:
             left = [watching, *self._moves.values()]
             for task in left:
@@ -164,12 +165,3 @@ class RangeFollower:
                 self._not_before.pop(range_id, None)
                 self._held.discard(range_id)
             self._wake.set()
-
-    async def _pause(self) -> None:
-        waits = [asyncio.ensure_future(w) for w in (self._wake.wait(), self._clock.sleep(LOOK_S))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)

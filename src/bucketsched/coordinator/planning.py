@@ -14,6 +14,7 @@ from ..core.assignment import ANY_IMBALANCE, IMBALANCE_SHARE, Assignment, Seat, 
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.flapping import Attendance, FlappingLimits
 from ..core.rebalancing import advance, progress
+from ..core.waiting import any_of
 from ..ports import (
     Clock,
     Member,
@@ -177,15 +178,9 @@ class Coordinator:
             await self._clock.sleep(seconds)
             return
         changed = asyncio.ensure_future(self._membership.changed(self._seen))
-        waits = [changed, asyncio.ensure_future(self._clock.sleep(seconds))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if changed.done():
-                self._seen = changed.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await any_of(changed, self._clock.sleep(seconds))
+        if changed.done():
+            self._seen = changed.result()
 
 
 def _held(ranges: Sequence[RangeStatus], lanes: AbstractSet[int]) -> dict[int, int]:

@@ -6,14 +6,14 @@ import asyncio
 import heapq
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.catalog import Queue
 from ..core.errors import Unavailable
 from ..core.message import TaskEvent, from_headers
+from ..core.waiting import first_of
 from ..ports import Clock, Deliveries, Delivery, Subscription
 from .attachment import Attachment
 from .offer import AttemptKey, Held, Offer, number_of
@@ -228,7 +228,7 @@ class QueueFeed:
                 await self._timer_set.wait()
                 continue
             wait_s = max(0.0, self._timers[0][0] - self._clock.monotonic())
-            await _first_of(self._clock.sleep(wait_s), self._timer_set.wait())
+            await first_of(self._timer_set, self._clock, wait_s)
 
     # ------------------------------------------------------------ the subscription
 
@@ -258,7 +258,7 @@ class QueueFeed:
 
     async def _back_off(self, failures: int) -> int:
         longest = min(self._limits.backoff_s_max, self._limits.backoff_s_min * 2**failures)
-        await _first_of(self._clock.sleep(longest * random.uniform(0.5, 1)), self._closing.wait())
+        await first_of(self._closing, self._clock, longest * random.uniform(0.5, 1))
         return min(failures + 1, 16)
 
     async def _subscribe_and_serve(self) -> None:
@@ -349,7 +349,7 @@ class QueueFeed:
             if self.workers:
                 await self._workers_changed.wait()
                 continue
-            await _first_of(self._clock.sleep(self._limits.linger_s), self._workers_changed.wait())
+            await first_of(self._workers_changed, self._clock, self._limits.linger_s)
             if not self.workers:
                 return
 
@@ -399,15 +399,6 @@ class QueueFeed:
         for worker in self.workers:
             worker.end()
         self._workers_changed.set()
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Returns when one of them has ended; cancels the others."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await _cancel(*tasks)
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:

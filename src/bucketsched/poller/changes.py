@@ -7,13 +7,13 @@ import asyncio
 from ..core import task_id as ids
 from ..core.errors import Unavailable
 from ..core.task import FactKind, RowRef, StoredTask, TaskRow
+from ..core.waiting import first_of
 from ..ports import CancelResult, Clock, HintAnswer, TaskStore
 from .batch import Mutation
 from .dispatcher import Dispatcher
 from .limits import ADMISSION_S_MAX
 from .marker import Marker
 from .owned_range import QUEUED, OwnedRange, Phase, kind_of
-from .waiting import first_of
 
 HOPS_MAX = 8
 SHOWN_S_MAX = 1.0

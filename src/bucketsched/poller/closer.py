@@ -69,10 +69,10 @@ class Closer:
         start_ms, end_ms = bucket_start_ms(bucket), bucket_end_ms(bucket)
         try:
             found = await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)
-            if found:
-                log.warning("a closing bucket held rows that nobody knew", bucket=bucket, rows=found)
+            if found.new:
+                log.warning("a closing bucket held rows that nobody knew", bucket=bucket, rows=found.new)
                 self._dispatcher.wake.set()
-            if found or await self._store.pending_refs(bucket, owned.shards, start_ms, end_ms):
+            if found.pending:
                 self._marker.hurry()
                 return False
             failpoints.reach("close.read")

@@ -17,6 +17,7 @@ from ..core.lateness import why_late
 from ..core.message import to_message
 from ..core.ready_queue import ReadyQueue
 from ..core.task import FactKind, StoredTask, TaskRow
+from ..core.waiting import first_of
 from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
 from .breaker import TopicBreaker
@@ -25,7 +26,6 @@ from .limits import FAILURES_PER_TRANSACTION_MAX, LaneLimits
 from .marker import Consequence, Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
 from .queue_directory import QueueDirectory
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 PROMOTED_MAX = 4_000

@@ -27,7 +27,7 @@ class LaneCounters:
     lateness_s: Histogram = field(default_factory=Histogram)
     """From due to the commit, of each task dispatched."""
     takeover_s: dict[str, Histogram] = field(default_factory=dict)
-    """From the lease to dispatching, by kind: "released" by the former owner, or "fenced"."""
+    """From the lease to dispatching, by kind: "preloaded" (planned), "released" by the former owner, or "fenced"."""
     late: Counter[LateReason] = field(default_factory=Counter)
     """Tasks dispatched more than core.lateness.LATE_MS after the due time asked for, by why."""
     rescanned_rows: int = 0

@@ -18,13 +18,13 @@ import structlog
 
 from ..core import failpoints
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.waiting import first_of
 from ..ports import Clock, Leases
 from .checkpointer import Checkpointer
 from .dispatcher import Dispatcher
 from .limits import HAND_OVER_S_MAX
 from .marker import Marker
 from .owned_range import OwnedRange, Phase
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0

@@ -18,11 +18,11 @@ import structlog
 from ..core import failpoints
 from ..core.errors import Unavailable
 from ..core.task import bucket_end_ms, bucket_of
+from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
 from .cursor import Cursor
 from .limits import LOAD_FIRST_MS, PRELOAD_AHEAD_MS, REMEMBER_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 IDLE_S = 1.0

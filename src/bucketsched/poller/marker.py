@@ -20,10 +20,10 @@ from ..core import failpoints
 from ..core import task_id as ids
 from ..core.errors import Unavailable
 from ..core.task import Mark, TaskRow, bucket_of
+from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
 from .limits import LaneLimits
 from .owned_range import OwnedRange, ref_due_ms
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 2.0

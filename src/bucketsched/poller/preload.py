@@ -19,11 +19,11 @@ import structlog
 from ..core import failpoints
 from ..core.checkpoint import Checkpoint, CheckpointCorrupt
 from ..core.errors import Unavailable
+from ..core.waiting import first_of
 from ..ports import CheckpointStore, Clock, Lease
 from .limits import PRELOAD_AHEAD_MS, REMEMBER_MS
 from .loader import Loader
 from .owned_range import OwnedRange, Phase
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 PRELOAD_S_MAX = 2.0

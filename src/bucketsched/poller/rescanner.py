@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
 from ..core import task_id as ids
 from ..core.errors import Unavailable
 from ..core.task import RowRef, bucket_of, bucket_start_ms
+from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
 from .cursor import before
 from .figures import LaneCounters
 from .limits import REMEMBER_MS, RESCAN_AHEAD_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
-from .waiting import first_of
 
 log = structlog.get_logger(__name__)
 SCANS_IN_FLIGHT_MAX = 4
@@ -72,17 +73,24 @@ class Rescanner:
             new = 0
             try:
                 for bucket in range(max(bucket_of(from_ms), owned.first_open_bucket), bucket_of(until_ms - 1) + 1):
-                    new += await admit_pending(owned, self._store, self._clock, bucket, from_ms, until_ms)
+                    new += (await admit_pending(owned, self._store, self._clock, bucket, from_ms, until_ms)).new
                 owned.scanned_ms = now_ms
             except Unavailable as error:
                 log.warning("rescan waits for the store", range=owned.range_id, error=str(error), recurring=True)
             return new
 
 
+class Found(NamedTuple):
+    """Rows that are not settled in the store: how many there are, and how many of them were not known."""
+
+    pending: int
+    new: int
+
+
 async def admit_pending(
     owned: OwnedRange, store: TaskStore, clock: Clock, bucket: int, from_ms: int, until_ms: int
-) -> int:
-    """Takes in what a bucket holds unsettled in this window and nobody told of; how many rows that are.
+) -> Found:
+    """Takes in what a bucket holds unsettled in this window and nobody told of.
 
     What lies behind a cursor's edge is left to the loader. Raises Unavailable.
     """
@@ -94,8 +102,8 @@ async def admit_pending(
             await clock.sleep(HINTS_UNDER_WAY_S)
             missing = _missing(owned, missing)
         if len(missing) > FETCHED_ROWS_MAX:
-            return await _read_around(owned, store, bucket, missing)
-        return sum([await _fetch(owned, store, place) for place in missing])
+            return Found(len(places), await _read_around(owned, store, bucket, missing))
+        return Found(len(places), sum([await _fetch(owned, store, place) for place in missing]))
     finally:
         owned.end_read(read)
 

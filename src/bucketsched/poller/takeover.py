@@ -30,11 +30,11 @@ from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_h
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
 from ..core.task import FactKind, Mark
+from ..core.waiting import Shared
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
 from .successors import successors
-from .waiting import Shared
 
 log = structlog.get_logger(__name__)
 READ_LANES_MAX = 64

@@ -1,27 +1,37 @@
-"""Waiting for one of two things, and serving many who wait for the same."""
+"""Waiting for the first of several things, and serving many who wait for the same."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
-
-from ..ports import Clock
+from typing import Generic, Protocol, TypeVar
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> None:
-    """Waits for the event or the time, whichever comes first."""
-    if event.is_set():
-        return
-    waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+class Sleeper(Protocol):
+    """A clock, as far as waiting needs it."""
+
+    async def sleep(self, seconds: float) -> None:
+        """May return a little early or late."""
+        ...
+
+
+async def any_of(*waits: Awaitable[object]) -> None:
+    """Returns when one of them has ended, and cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
-            wait.cancel()
+        for task in tasks:
+            task.cancel()
+
+
+async def first_of(event: asyncio.Event, clock: Sleeper, seconds: float) -> None:
+    """Waits for the event or the time, whichever comes first."""
+    if not event.is_set():
+        await any_of(event.wait(), clock.sleep(seconds))
 
 
 class Shared(Generic[Argument, Result]):
