@@ -27,7 +27,7 @@ from .ending import persistently
 from .history import HistoryWriter, now_ms
 from .links import Proxy, Sockets
 
-READY_S_MAX = 120.0
+READY_S_MAX = 180.0
 MIGRATE_S_MAX = 240.0
 LOOK_S = 0.1
 RESTART_S = 1.0
@@ -108,10 +108,23 @@ class Rig:
         )  # fmt: skip
         self.constants = json.loads(printed)
         await asyncio.gather(*(self.start(node) for node in self.nodes.values()))
-        waiting = [node.child.line(READY_S_MAX) for node in self.nodes.values() if node.child is not None]
-        for answer in await asyncio.gather(*waiting, return_exceptions=True):
-            if isinstance(answer, BaseException):
-                raise answer
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                await asyncio.gather(*(self._ready(node) for node in self.nodes.values()))
+        except TimeoutError:
+            raise ChildFailed(f"the processes were not all ready within {READY_S_MAX:.0f} s") from None
+
+    async def _ready(self, node: Node) -> None:
+        """Waits until a start of this process has come to its end; those that fail are repeated."""
+        while True:
+            child = node.child
+            assert child is not None
+            try:
+                await child.line(READY_S_MAX)
+                return
+            except ChildFailed:
+                assert node.watching is not None
+                await asyncio.wait([node.watching])  # which starts it again
 
     def _make_nodes(self) -> None:
         names = [f"{name}/{port}" for name in self.names for port in ("grpc", "internal", "front")]
