@@ -13,7 +13,7 @@ from tools.stack import ROOT
 pytestmark = [pytest.mark.stack, pytest.mark.integration, pytest.mark.timeout(900)]
 
 SECONDS = 90
-SEED = 4
+SEED = 54
 RUN_S_MAX = 840
 OPS_MIN = 1_000
 
