@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from cluster_harness import ADAPTERS, DEADLINE_S, LANES, ClusterUnderTest, joined, member, open_cluster, until
 
-from bucketsched.core.errors import Unavailable
+from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.ports import Member, Plan
 
 
@@ -70,6 +70,22 @@ async def test_a_name_belongs_to_one_process_at_a_time(cluster: ClusterUnderTest
         await second.join(member("a"), wants_lane=True)
     await first.leave()
     assert (await second.join(member("a"), wants_lane=True)).lane == 0
+
+
+async def test_a_member_that_leaves_says_so_and_stays_one_until_it_has_left(cluster: ClusterUnderTest) -> None:
+    first, _ = await joined(cluster, "a")
+    await joined(cluster, "b")
+    store = cluster.plan_store()
+    await store.campaign()
+    await first.announce_leaving()
+    _, members, _ = await store.read()
+    assert {m.member_id: m.leaving for m in members} == {"a": True, "b": False}
+    assert not first.session_lost()
+    await first.leave()
+    with pytest.raises((OwnershipLost, Unavailable)):
+        await first.announce_leaving()
+    with pytest.raises(OwnershipLost):
+        await cluster.membership().announce_leaving()
 
 
 async def test_a_join_to_an_unreachable_service_is_unavailable(cluster: ClusterUnderTest) -> None:
