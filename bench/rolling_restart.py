@@ -27,7 +27,7 @@ from .trial import Plan, Trial, attempt
 
 RATE = 500
 BEFORE_S = 12.0
-RESTART_S_MAX = 20.0
+RESTART_S_MAX = 30.0
 """For one process: so much load is foreseen."""
 AFTER_S = 2.0
 ADDED_MS_MAX = 250.0

@@ -115,6 +115,14 @@ MOVE_GUARDS = [
     ),
     # ---------------------------------------------------------------- agreeing
     Guard(
+        "who-leaves-is-drained",
+        "its ranges are read ahead by others before it ends",
+        "coordinator/standing.py",
+        "if order.drained or member.leaving:",
+        "if order.drained:",
+        ("tests/unit/test_coordinator.py",),
+    ),
+    Guard(
         "an-owner-waits-for-the-word",
         "else every move is cold",
         "coordinator/warm_moves.py",

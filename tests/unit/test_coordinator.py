@@ -290,6 +290,16 @@ async def test_a_drained_node_loses_its_ranges_and_gets_them_back(world: MemoryL
         await until(lambda: lanes(world) == {0: 4, 1: 4})
 
 
+async def test_a_member_that_leaves_loses_its_ranges_while_it_still_is_there(world: MemoryLeaseWorld) -> None:
+    await join(world, "a")
+    leaving = await join(world, "b")
+    async with coordinator(MemoryPlanStore(world)):
+        await until(lambda: lanes(world) == {0: 4, 1: 4})
+        await leaving.announce_leaving()
+        await until(lambda: lanes(world) == {0: 8})
+        assert len(leaving.members()) == 2
+
+
 async def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing(world: MemoryLeaseWorld) -> None:
     await join(world, "a")
     await join(world, "b")
