@@ -32,6 +32,8 @@ MIGRATE_S_MAX = 240.0
 LOOK_S = 0.1
 RESTART_S = 1.0
 """After how long a process that has ended by itself is started again, as by whatever supervises it."""
+LAWFUL_EXITS = (0, 5)
+"""Codes with which a process may end by itself: in order, or since a server could not be reached at its start."""
 CONSTANTS = ("--shards", "32", "--ranges", "16", "--lanes", "8", "--horizon", "20s", "--grace", "10s")
 """So few and short that buckets close, and tasks lie within the horizon and beyond it, in a short run."""
 ROLES = {
@@ -87,6 +89,8 @@ class Rig:
     constants: dict[str, Any] = field(default_factory=dict)
     clocks: dict[str, FakeClock] = field(default_factory=dict)
     """Of the processes whose wall clock jumps."""
+    crashes: list[str] = field(default_factory=list)
+    """Processes that have ended by a defect of theirs."""
     ending: bool = False
 
     # ---------------------------------------------------------------- set up
@@ -192,6 +196,8 @@ class Rig:
         if proxy := self.proxies.get(node.name):
             proxy.refuse()
         self.history.note({"e": "exit", "process": node.name, "code": code, "t": now_ms(), "held": node.held})
+        if code not in LAWFUL_EXITS and not (node.held or self.ending):
+            self.crashes.append(f"{node.name} ended by itself with code {code}")
         if not (self.ending or node.held):
             await asyncio.sleep(RESTART_S)
             if not (self.ending or node.held) and node.child is child:

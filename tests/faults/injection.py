@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from tools.stack import Server, StackError
 
@@ -156,8 +157,8 @@ class Injection:
         await self._rig.kill(node)
         await self._rig.revive(node, {"BUCKETSCHED_FAILPOINT": "plan.computed:1"})
         assert node.child is not None
-        try:
+        node.held = True  # its death is ours
+        with suppress(TimeoutError):
             await asyncio.wait_for(node.child.ended(), fault.duration_s)
-        except TimeoutError:
-            await self._rig.kill(node)
-            await self._rig.revive(node)
+        await self._rig.kill(node)
+        await self._rig.revive(node)

@@ -234,7 +234,7 @@ class _Run:
         say(f"{order.seconds:.0f} s of load and {len(self._faults)} faults begin")
         injection = Injection(self._rig, say)
         await injection.run(self._faults)
-        self._problems += injection.problems
+        self._problems += injection.problems + self._rig.crashes
         say("all faults are healed")
         if down := await self._rig.running(READY_S_MAX):
             self._problems.append(f"not running after all faults: {', '.join(down)}")
