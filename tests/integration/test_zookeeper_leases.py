@@ -243,6 +243,15 @@ async def test_a_lease_that_is_gone_is_not_believed_to_stand_because_it_was_seen
     assert not membership.session_lost()
 
 
+async def test_a_lease_that_seems_to_be_gone_is_looked_at_before_it_is_given_up(cluster: Cluster) -> None:
+    _, leases = await cluster.join("a", cluster.direct)
+    lease = await leases.acquire(0)
+    seen = RangeNode((await _read(cluster, 0)).record, 1, leased=False)
+    leases._last_seen = lambda range_id: seen
+    await leases.clear_predecessors(lease)
+    assert await leases.validate([lease]) == {0}
+
+
 async def _read(cluster: Cluster, range_id: int) -> RangeNode:
     session = ZooKeeperSession(cluster.direct)
     await session.open()
