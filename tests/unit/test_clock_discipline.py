@@ -136,6 +136,16 @@ def test_a_small_step_is_followed_slowly_with_both_times_within_the_bounds() -> 
     assert machine.wrong_ns == 0
 
 
+@pytest.mark.parametrize("off_ms", [50, -50])
+def test_a_small_step_that_witnesses_contradict_is_not_followed(off_ms: int) -> None:
+    machine = Machine().runs(5, zookeeper=0)
+    machine.off_ns = off_ms * NS_PER_MS
+    machine.runs(3)
+    machine.runs(60, zookeeper=0).check()
+    assert machine.wrong_ns == 0
+    assert machine.told("the kernel's clock is off")
+
+
 @given(st.lists(st.tuples(st.integers(-2 * HOUR_NS, 2 * HOUR_NS), st.integers(1, 15)), max_size=5), st.data())
 @settings(max_examples=30, deadline=None)
 def test_with_most_witnesses_right_it_is_neither_early_nor_late(
