@@ -141,9 +141,8 @@ def _show(trial: Trial, found: Sequence[Kill], pause: bool) -> None:
     rows = report.rows(trial)
     for n, kill in enumerate(found):
         steps = ", ".join(f"{name} {kill.steps[name]:.0f}" for name in STEPS.values() if name in kill.steps)
-        rows.append(
-            (f"{'pause' if pause else 'kill'} {n + 1}: worst (ms)", f"{kill.worst_ms:.0f}  (after ms: {steps})")
-        )
+        what = f"{kill.worst_ms:.0f}, {kill.late} tasks above {LATE_MS:.0f}; after ms: {steps}"
+        rows.append((f"{'pause' if pause else 'kill'} {n + 1}, {kill.owned} ranges: worst (ms)", what))
     report.table("takeovers, measured at a read_committed consumer", rows, sys.stdout)
     worst = percentiles(kill.worst_ms for kill in found)
     line = {
