@@ -16,6 +16,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 64 * 1024
 EVERYBODY = "*"
+BIND_TRIES, BIND_S = 50, 0.1
 
 
 class Mode(StrEnum):
@@ -65,10 +66,17 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listens."""
-        if self._server is None:
-            host, _, port = self.front.rpartition(":")
-            self._server = await asyncio.start_server(self._accept, host, int(port))
+        """Listens. Raises OSError if something else does so there."""
+        host, _, port = self.front.rpartition(":")
+        for tries_left in reversed(range(BIND_TRIES)):
+            if self._server is not None:
+                return
+            try:
+                self._server = await asyncio.start_server(self._accept, host, int(port))
+            except OSError:  # a listener that was closed just now may still be there
+                if not tries_left:
+                    raise
+                await asyncio.sleep(BIND_S)
 
     def refuse(self) -> None:
         """New connections are refused until the next `start`, as by a machine on which nobody listens there."""

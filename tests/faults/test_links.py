@@ -151,6 +151,9 @@ async def test_refused_is_refused(seen_and_proxy: tuple[list[bytes], Proxy]) -> 
     with pytest.raises(ConnectionRefusedError):
         await connect(proxy)
     await proxy.start()
+    for _ in range(3):
+        proxy.refuse()
+        await proxy.start()
     talk = await connect(proxy)
     talk.send(b"one")
     assert await talk.hears(b"one")
