@@ -11,6 +11,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .clock_guards import CLOCK_GUARDS
 from .delivery_guards import DELIVERY_GUARDS
 from .guards import GUARDS, Guard
 from .move_guards import MOVE_GUARDS
@@ -71,7 +72,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS]
+    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS, *CLOCK_GUARDS]
     chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))
