@@ -9,8 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help python-found install check lint types layers protos unit test stack-up stack-down stack-status stubs demo demo-cluster \
-	bench-quick faults mutants outages spec format clean
+.PHONY: help python-found install check lint types layers protos unit proofs test stack-up stack-down stack-status stubs demo demo-cluster \
+	bench-quick faults mutants outages sim sim-long spec format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -25,7 +25,7 @@ $(INSTALLED): pyproject.toml | python-found
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-check: lint types layers protos unit ## everything that needs no servers (under a minute)
+check: lint types layers protos unit ## lint, types, unit tests (under a minute)
 
 lint: install
 	@$(BIN)/ruff check .
@@ -44,11 +44,14 @@ protos: install
 	@$(BIN)/python tools/generate_settings.py --check
 
 unit: install
-	@$(BIN)/python -m pytest tests -q -n 2 -m "not stack and not integration"
+	@$(BIN)/python -m pytest tests -q -n 2 -m "not stack and not integration and not proof"
 
-test: check ## check, then the tests against real servers; leaves nothing running
+proofs: install ## the model with each of its rules left out once, 2,000 seeds of the simulation, each of its planted bugs
+	@$(BIN)/python -m pytest tests -q -n 2 --dist loadfile -m proof
+
+test: check proofs ## check, proofs, then the tests against real servers; leaves nothing running
 	@$(BIN)/python -m tools.stack jars
-	@$(BIN)/python -m pytest tests -q -m "stack or integration"
+	@$(BIN)/python -m pytest tests -q -m "(stack or integration) and not proof"
 
 python-found:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 2_000
 REPLAYED = 12
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(1_800)]
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:

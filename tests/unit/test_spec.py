@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_reachable_state_is_as_promised(name: str) -> None:
     result = SCENARIOS[name].check(Rules())
@@ -24,6 +25,7 @@ def test_every_reachable_state_is_as_promised(name: str) -> None:
     assert result.states > 100
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", [rule.name for rule in RULES.values() if rule.scenario])
 def test_without_a_rule_something_goes_wrong_or_it_is_said_why_not(name: str) -> None:
     rule = RULES[name]
