@@ -20,6 +20,10 @@ class WorldTime:
     def __init__(self, loop: VirtualLoop, begins_ms: int) -> None:
         self._loop, self.begins_ms = loop, begins_ms
 
+    def at_ms(self, loop_s: float) -> float:
+        """What it is at a time of the loop."""
+        return self.begins_ms + loop_s * 1000
+
     def ms(self) -> float:
         """Milliseconds since the Unix epoch."""
         return self.begins_ms + self._loop.time() * 1000

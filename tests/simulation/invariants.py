@@ -58,6 +58,8 @@ class Request:
     task_id: bytes = b""
     told: Told = Told.NOTHING
     cancels: list[CancelResult] = field(default_factory=list)
+    told_ms: float = 0.0
+    """When the client learned of it."""
     twin_of: Request | None = None
     """Another one, whose id it takes if that has one by then."""
 
@@ -327,6 +329,14 @@ class Invariants(StoreObserver):
             for (namespace_id, task_id, generation), due_ms in self._moved_to.items()
             if RowRef(due_ms, namespace_id, task_id, generation, 1).pack() not in self.fates
         ]
+
+    def in_time(self, healed_ms: float, within_ms: float) -> None:
+        """After all faults have ended: nothing stays undone for so long."""
+        now_ms = self._time.ms()
+        for request in self.undone():
+            if now_ms > max(healed_ms, request.due_ms, request.told_ms) + within_ms:
+                name = request.task_id[-4:].hex()
+                self.fail("I1", f"{request.name} ({name}) was acknowledged and is not dispatched", request.name, name)
 
     def at_the_end(self) -> None:
         """After all faults are healed, and time enough."""

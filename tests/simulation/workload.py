@@ -177,6 +177,7 @@ class Clients:
             known = request.task_id in (b"", result.task_id)
             self._invariants.expect(known, "I8", f"{request.name} is acknowledged under another id", request.name)
             request.task_id, request.told = result.task_id, Told.ACKNOWLEDGED
+            request.told_ms = self._time.ms()
             name = f"{result.task_id[-4:].hex()} due {request.due_ms - self._time.begins_ms}"
             note(CLIENT, f"{request.name} is acknowledged: {name}")
             return True
