@@ -128,16 +128,21 @@ class Dispatcher:
         """Fences this lane's own former life: init, validate. Raises Unavailable, LaneLost."""
         async with self.turn:
             await self._journal.init()
-            await self._validate()
+            try:
+                await self._validate()
+            except BaseException as error:
+                self._error = error  # this is the lane's last producer now, with nothing that says it may be
+                self.wake.set()
+                raise
 
     async def run(self) -> None:
-        """Dispatches until cancelled. Raises LaneLost, and what looking for a queue has raised."""
+        """Dispatches until cancelled. Raises LaneLost, and what validating or looking for a queue has raised."""
         while True:
             await self._pause()
-            if self._error is not None:
-                raise self._error
             await self._promote_backlog()
             async with self.turn:
+                if self._error is not None:
+                    raise self._error
                 batch = self._collect()
                 if batch:
                     self._began = self._clock.monotonic()
@@ -240,6 +245,8 @@ class Dispatcher:
         status = change.owned.status(change.ref)
         if change.owned.phase is not Phase.ACTIVE:
             change.refuse(HintAnswer.NOT_OWNER)
+        elif change.successor is not None and not change.owned.is_open(change.successor.bucket):
+            change.refuse(HintAnswer.NOT_READY)  # it has waited for so long that nobody looks there any more
         elif status is not None and status != QUEUED:
             change.answer(FactKind(status % MARKED), -1)
         elif change.ref in claimed:
@@ -251,7 +258,8 @@ class Dispatcher:
     def _collect_closing(self, batch: Batch, closing: Closing) -> None:
         owned = closing.owned
         first = closing.bucket == owned.first_open_bucket
-        if owned.phase is Phase.ACTIVE and first and not owned.queued[closing.bucket]:
+        moved = any(m.successor and m.owned is owned and m.successor.bucket == closing.bucket for m in batch.mutations)
+        if owned.phase is Phase.ACTIVE and first and not moved and not owned.queued[closing.bucket]:
             owned.closing = closing.bucket
             batch.closings.append(closing)
         else:

@@ -58,7 +58,9 @@ class HandOver:
         try:
             if owned.phase is Phase.ACTIVE and await self._prepared(owned):
                 await self._stop(owned)
-            if owned.phase in (Phase.STOPPING, Phase.ALARMED):
+            if owned.phase is Phase.ALARMED:
+                owned.phase = Phase.STOPPING  # else it could be tried again, and served, while it is released
+            if owned.phase is Phase.STOPPING:
                 await self._release(owned)
         except Unavailable as error:
             log.debug("release waits", range=owned.range_id, error=str(error))
