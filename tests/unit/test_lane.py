@@ -13,7 +13,7 @@ from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import Facts, Priority, RowRef, bucket_end_ms
 from bucketsched.poller.dispatcher import LaneLost
 from bucketsched.poller.limits import REMEMBER_MS
-from bucketsched.ports import CancelResult, HintAnswer
+from bucketsched.ports import CancelResult, HintAnswer, Page
 
 
 async def facts(world: World, row: object) -> Facts:
@@ -63,6 +63,28 @@ async def test_a_lost_hint_is_made_good_by_the_rescan(world: World) -> None:
     row = world.row(2_000)
     await world.create(row)
     await world.until(lambda: world.dispatched() == [row.ref], within_ms=8_000)
+    world.check()
+
+
+async def test_of_every_partition_what_is_due_next_is_read_before_the_rest_of_any(world: World) -> None:
+    """Else a taker of many ranges is late by the time that it takes to read minutes of all of them."""
+    into_minute = world.clock.now_ms() % 60_000
+    await world.pass_ms((60_000 - into_minute) % 60_000 + 20_000, step_ms=1_000)
+    rows = [world.row(delay_ms, shard) for shard in range(4) for delay_ms in (300, 30_000)]
+    await world.create(*rows)
+    reads: list[tuple[int, int, bool]] = []
+    read_partition = world.store.read_partition
+
+    async def recording(bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
+        if bucket == world.clock.now_ms() // 60_000:
+            reads.append((bucket, shard, until_ms == bucket_end_ms(bucket)))
+        return await read_partition(bucket, shard, after, until_ms, limit)
+
+    world.store.read_partition = recording  # type: ignore[method-assign]
+    await world.process(reads_in_flight_max=1)
+    await world.until(lambda: len(world.dispatched()) == len(rows))
+    to_the_end = [whole for _, _, whole in reads]
+    assert to_the_end == [False] * 4 + [True] * 4
     world.check()
 
 

@@ -11,6 +11,8 @@ HINT_TRUST_MS = 20_000
 read, and a committed record answers for it."""
 LOAD_FIRST_MS = 5_000
 """What is due within this is urgent: the loader may take twice its budget for it."""
+LOAD_AT_ONCE_MS = 1_000
+"""A partition with unread rows due within this is read up to LOAD_FIRST_MS first, and to its bucket's end later."""
 RESCAN_AHEAD_MS = 10_000
 PRELOAD_AHEAD_MS = 10_000
 """How far ahead a range is read that is not owned yet. Ready is what is read half as far."""

@@ -21,7 +21,7 @@ from ..core.task import bucket_end_ms, bucket_of
 from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
 from .cursor import Cursor
-from .limits import LOAD_FIRST_MS, PRELOAD_AHEAD_MS, REMEMBER_MS, LaneLimits
+from .limits import LOAD_AT_ONCE_MS, LOAD_FIRST_MS, PRELOAD_AHEAD_MS, REMEMBER_MS, LaneLimits
 from .owned_range import OwnedRange, Phase
 
 log = structlog.get_logger(__name__)
@@ -125,8 +125,16 @@ class Loader:
             self._error = task.exception()
             self.wake.set()
 
+    def _until_ms(self, owned: OwnedRange, cursor: Cursor) -> int:
+        """To the bucket's end; where its first rows are due already, as after a takeover, only what is due next: the
+        other partitions' turn comes before the rest.
+        """
+        now_ms, end_ms = self._clock.latest_ms(), bucket_end_ms(cursor.bucket)
+        at_once = owned.phase is Phase.ACTIVE and cursor.edge_ms < now_ms + LOAD_AT_ONCE_MS < end_ms
+        return min(end_ms, now_ms + LOAD_FIRST_MS) if at_once else end_ms
+
     async def _read(self, owned: OwnedRange, cursor: Cursor, limit: int) -> None:
-        until_ms = bucket_end_ms(cursor.bucket)
+        until_ms = self._until_ms(owned, cursor)
         read = owned.begin_read()
         try:
             page = await self._store.read_partition(cursor.bucket, cursor.shard, cursor.after, until_ms, limit)
