@@ -11,6 +11,7 @@ LATE = "tests/unit/test_lane_late.py"
 RACES = "tests/unit/test_lane_races.py"
 MARKER = "tests/unit/test_marker.py"
 OUTAGES = "tests/unit/test_lane_outages.py"
+INTERLEAVINGS = "tests/unit/test_lane_interleavings.py"
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,52 @@ GUARDS = [
         (OUTAGES,),
     ),
     Guard(
+        "suspects-take-turns",
+        "partitions that fail slowly would keep all others waiting",
+        "poller/marker.py",
+        "        self._suspects[partition] = self._suspects.pop(partition)",
+        "        pass",
+        (MARKER,),
+    ),
+    Guard(
         "closing-needs-an-empty-bucket",
         "a bucket with a queued row is not closed",
         "poller/dispatcher.py",
-        "and first and not owned.queued[closing.bucket]:",
-        "and first:",
+        "and not moved and not owned.queued[closing.bucket]:",
+        "and not moved:",
         ("tests/unit/test_dispatcher.py",),
+    ),
+    Guard(
+        "closing-sees-who-moves-in",
+        "a row that moves into a bucket within the transaction that closes it would never be looked at",
+        "poller/dispatcher.py",
+        "and not moved and not owned.queued[closing.bucket]:",
+        "and not owned.queued[closing.bucket]:",
+        (INTERLEAVINGS,),
+    ),
+    Guard(
+        "no-move-into-a-closed-bucket",
+        "a move may have waited for the journal until nobody looks there any more",
+        "poller/dispatcher.py",
+        "elif change.successor is not None and not change.owned.is_open(change.successor.bucket):",
+        "elif False:",
+        (INTERLEAVINGS,),
+    ),
+    Guard(
+        "an-unproven-init-ends-the-lane",
+        "a zombie that became its slot's last producer must not commit",
+        "poller/dispatcher.py",
+        "                self._error = error  # this is",
+        "                pass  # this is",
+        (INTERLEAVINGS,),
+    ),
+    Guard(
+        "what-is-released-is-not-tried-again",
+        "a range that stood still would be served while its release is under way",
+        "poller/hand_over.py",
+        "                owned.phase = Phase.STOPPING  # else",
+        "                await self._release(owned)  # else",
+        (INTERLEAVINGS,),
     ),
     # ---------------------------------------------------------------- takeover
     Guard(

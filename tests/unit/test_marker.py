@@ -190,6 +190,23 @@ async def test_calls_that_hang_do_not_pile_up(scene: Scene) -> None:
     assert scene.marker.marks_waiting == 0
 
 
+async def test_partitions_that_fail_slowly_do_not_take_all_turns(scene: Scene) -> None:
+    """There are more of them than are tried at once, and an attempt takes longer than the pause behind it."""
+    scene.high = OwnedRange(Lease(1, 1, ()), range(4, 256), 100)
+    failing, mark = set(range(4, 4 + 3 * SUSPECTS_IN_FLIGHT_MAX)), scene.store.mark
+
+    async def slow(marks: Sequence[Mark]) -> None:
+        if failing & {ids.shard_in(mark.ref[24:40]) for mark in marks}:
+            await scene.clock.sleep(RETRY_S_MAX + 0.1)
+            raise Unavailable("no quorum")
+        await mark(marks)
+
+    scene.store.mark = slow  # type: ignore[method-assign]
+    scene.record(*failing, 255)
+    await scene.pass_s(INTERVAL_MS / 1000 + 6 * (RETRY_S_MAX + 0.1))
+    assert scene.store.order == ["mark DISPATCHED"]
+
+
 async def test_a_suspect_is_tried_with_little(scene: Scene) -> None:
     scene.store.away = {0}
     scene.record(*([0] * 3 * SUSPECT_MARKS_MAX))

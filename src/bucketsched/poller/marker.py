@@ -201,6 +201,7 @@ class Marker:
             return
         suspect.next_at, suspect.busy = self._clock.monotonic() + suspect.pause_s, False
         suspect.pause_s = min(2 * suspect.pause_s, RETRY_S_MAX)
+        self._suspects[partition] = self._suspects.pop(partition)  # behind all others: each has its turn
 
     def _tried(self, retry: asyncio.Task[None]) -> None:
         self._retries.discard(retry)
