@@ -182,7 +182,7 @@ PLANTED = [
         "poller/takeover.py",
         "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
         "        replay = await self._replay(owned.range_id, checkpoint, checkpoint)\n",
-        3,
+        2,
     ),
     Planted(
         "a-stale-preload-is-used",
@@ -280,7 +280,7 @@ PLANTED = [
         "poller/owned_range.py",
         "        self._known[ref] = kind\n        for watcher",
         "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
-        37,
+        85,
     ),
     Planted(
         "the-rescan-is-left-out",
@@ -353,7 +353,7 @@ PLANTED = [
         "poller/owned_range.py",
         "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
         "if not self.is_open(row.bucket):",
-        1,
+        0,
     ),
     Planted(
         "hints-do-not-wait-for-reads",
