@@ -68,7 +68,7 @@ def rolling_restart(targets: Targets) -> list[Fault]:
 
 
 REPLICA_FOUND_MS = 12_000
-"""Requests that go to a node that stands still wait for their time-out until heartbeats have told that it does (6 s)."""
+"""Requests to a node that stands still wait for their time-outs until heartbeats have told that it does (6 s)."""
 SCENARIOS = {
     "one-replica-down": Scenario("one Cassandra node of three is away", 65, 60, one_replica_down, REPLICA_FOUND_MS),
     "one-broker-down": Scenario("one Kafka broker of three is away", 85, 60, one_broker_down, 2_000, brokers=3),
