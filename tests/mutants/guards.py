@@ -373,6 +373,14 @@ GUARDS = [
         "return True",
         (LANE,),
     ),
+    Guard(
+        "what-failed-leaves-room",
+        "partitions that can't be read would take all reads",
+        "poller/loader.py",
+        "            if cursor.retry_at and not self._may_retry(cursor):\n",
+        "            if False:\n",
+        (OUTAGES,),
+    ),
     # ---------------------------------------------------------------- late and lost
     Guard(
         "rescan",

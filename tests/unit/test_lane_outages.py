@@ -10,7 +10,7 @@ from lane_world import NAMESPACE, Process, World
 from bucketsched.core.errors import OutcomeUnknown, Unavailable
 from bucketsched.core.message import Message
 from bucketsched.core.task import Priority, RowRef, TaskRow
-from bucketsched.ports import CancelResult, HintAnswer
+from bucketsched.ports import CancelResult, HintAnswer, Page
 
 AWAY_MS = 60_000
 
@@ -164,3 +164,23 @@ async def test_hints_are_taken_while_kafka_is_away(world: World) -> None:
     assert await process.lane.hint([row]) == [HintAnswer.TAKEN]
     away.end()
     await world.until(lambda: row.ref in world.dispatched())
+
+
+async def test_partitions_that_can_not_be_read_hold_up_no_others() -> None:
+    """There are more of them than are read at once, and each attempt takes its time to fail."""
+    world = await World(shards=16, ranges=1).prepare()
+    row = world.row(8_000, shard=15)
+    await world.create(row)
+    read_partition = world.store.read_partition
+
+    async def partly(bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
+        if shard < 8:
+            await world.clock.sleep(2)
+            raise Unavailable("no quorum")
+        return await read_partition(bucket, shard, after, until_ms, limit)
+
+    world.store.read_partition = partly  # type: ignore[method-assign]
+    await world.process(reads_in_flight_max=4)
+    await world.pass_ms(9_000, step_ms=100)
+    assert world.dispatched() == [row.ref]
+    await world.close()

@@ -30,6 +30,8 @@ class Cursor:
     complete: bool = False
     partial: bool = False
     """The last page ended within the millisecond of the edge: at the edge there may be unread rows and facts."""
+    retry_at: float = 0.0
+    """After a read that failed: when it may be read again (monotonic seconds); 0: the last one did not fail."""
     held: list[TaskRow] = field(default_factory=list)
     """Hints that came while a read was in flight, which may or may not have seen them."""
 

@@ -47,6 +47,7 @@ class Loader:
         self._reads: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self._starved = False
+        self._retries = 0
         self.wake = asyncio.Event()
         self.progress = asyncio.Event()
         """Set, and replaced by another one, when a read has ended."""
@@ -89,11 +90,18 @@ class Loader:
         for behind, edge_ms, _, owned, cursor in waiting:
             if len(self._reads) >= self._limits.reads_in_flight_max:
                 return
+            if cursor.retry_at and not self._may_retry(cursor):
+                continue
             urgent = owned.phase is Phase.ACTIVE and edge_ms < now_ms + LOAD_FIRST_MS
             if self._room(owned, urgent, behind):
                 self._begin(owned, cursor)
             else:
                 self._starved = True
+
+    def _may_retry(self, cursor: Cursor) -> bool:
+        """What has failed may fail again, and slowly: the others keep half of the reads for themselves."""
+        most = max(1, self._limits.reads_in_flight_max // 2)
+        return self._retries < most and self._clock.monotonic() >= cursor.retry_at
 
     def _room(self, owned: OwnedRange, urgent: bool, behind: bool) -> bool:
         """What is urgent may take twice the budget, a backlog half of it: the present must find room beside it. And a
@@ -114,6 +122,7 @@ class Loader:
     def _begin(self, owned: OwnedRange, cursor: Cursor) -> None:
         cursor.reading = True
         limit = self._page_rows(owned)
+        self._retries += bool(cursor.retry_at)
         owned.reading_rows += limit
         task = asyncio.create_task(self._read(owned, cursor, limit))
         self._reads.add(task)
@@ -135,21 +144,25 @@ class Loader:
 
     async def _read(self, owned: OwnedRange, cursor: Cursor, limit: int) -> None:
         until_ms = self._until_ms(owned, cursor)
-        read = owned.begin_read()
+        read, retry = owned.begin_read(), bool(cursor.retry_at)
         try:
             page = await self._store.read_partition(cursor.bucket, cursor.shard, cursor.after, until_ms, limit)
         except Unavailable as error:
             where = {"range": owned.range_id, "bucket": cursor.bucket}
             log.warning("loading waits for the store", **where, error=str(error), recurring=True)
-            await self._clock.sleep(IDLE_S)
+            if retry:
+                await self._clock.sleep(IDLE_S)  # a store that is away is not asked for everything all the time
+            cursor.retry_at = self._clock.monotonic() + IDLE_S
             owned.end_page(cursor)
         else:
+            cursor.retry_at = 0.0
             new = owned.absorb(cursor, page, until_ms)
             failpoints.reach("takeover.loaded")
             if new:
                 self._loaded()
         finally:
             owned.end_read(read)
+            self._retries -= retry
             owned.reading_rows -= limit
             self.wake.set()
             self.progress.set()
