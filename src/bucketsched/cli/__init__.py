@@ -6,8 +6,9 @@ Exit codes: see `exit_code.ExitCode`.
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
+import threading
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
@@ -15,12 +16,14 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; the exit code. SIGTERM ends it by SystemExit, until the command handles it by itself."""
-    signal.signal(signal.SIGTERM, _end)
+    """Runs a command; the exit code. SIGTERM ends it at once, until the command handles it by itself."""
+    if threading.current_thread() is threading.main_thread():  # only there signals can be minded
+        signal.signal(signal.SIGTERM, _end)
     from .exit_code import run
 
     return run(arguments)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    sys.exit(TERMINATED)
+    """Without an exception: raised somewhere in an import's callbacks it would be swallowed, and the start go on."""
+    os._exit(TERMINATED)
