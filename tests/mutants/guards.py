@@ -172,6 +172,14 @@ GUARDS = [
         (INTERLEAVINGS,),
     ),
     Guard(
+        "behind-an-accepted-loss",
+        "an operator's checkpoint of the same epoch would stand for ever",
+        "poller/takeover.py",
+        "owned.sequence = max(owned.sequence, old.sequence)",
+        "pass",
+        (INTERLEAVINGS,),
+    ),
+    Guard(
         "an-unproven-init-ends-the-lane",
         "a zombie that became its slot's last producer must not commit",
         "poller/dispatcher.py",

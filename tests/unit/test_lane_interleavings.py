@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from lane_world import World
 
-from bucketsched.core.checkpoint import Checkpoint
-from bucketsched.core.errors import OwnershipLost
+from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
+from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.task import FactKind, TaskRow, bucket_end_ms
 from bucketsched.poller.batch import Closing, Mutation
 from bucketsched.poller.dispatcher import LaneLost
 from bucketsched.poller.owned_range import OwnedRange
 from bucketsched.poller.takeover import JournalMismatch
+from bucketsched.ports import Lease
 
 
 async def test_a_zombie_that_fences_its_own_former_life_late_commits_nothing(world: World) -> None:
@@ -107,3 +109,31 @@ async def test_a_row_does_not_move_into_a_bucket_that_is_closed(world: World) ->
     process.lane.dispatcher.submit(change)
     await world.until(change.done.done)
     assert change.done.exception() is not None
+
+
+async def test_progress_goes_on_behind_a_loss_that_was_accepted_half_way_through_a_takeover(world: World) -> None:
+    """The taker's first checkpoint was stored, and its journal was lost then: what was accepted is of the same epoch."""
+    process = await world.process("a", ranges=range(0))
+    clear, asked = process.leases.clear_predecessors, 0
+
+    async def unreachable(lease: Lease) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            world.journal.recreate(process.slot)
+            raise Unavailable("no answer")
+        await clear(lease)
+
+    process.leases.clear_predecessors = unreachable  # type: ignore[method-assign]
+    taking = asyncio.ensure_future(process.lane.take(0))
+    await world.until(taking.done)
+    assert process.lane.alarmed() == {0}
+    stored = await world.checkpoints.load(0)
+    assert stored is not None
+    accepted = replace(stored, sequence=stored.sequence + 1_000_000, applied_offset=NO_OFFSET, applied_hash=b"")
+    await world.checkpoints.save(0, accepted)
+    await world.until(lambda: process.lane.active() == {0})
+    await world.pass_ms(6_000, step_ms=100)
+    later = await world.checkpoints.load(0)
+    assert later is not None
+    assert later.order > accepted.order

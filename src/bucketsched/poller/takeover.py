@@ -190,6 +190,8 @@ class Takeover:
         if old.epoch >= owned.epoch and not ours:
             await self._fence(old.lane)
             raise OwnershipLost(f"range {owned.range_id} has a checkpoint of epoch {old.epoch}, ours is {owned.epoch}")
+        if ours:
+            owned.sequence = max(owned.sequence, old.sequence)  # an operator's is far ahead
 
     def _next_checkpoint(self, owned: OwnedRange, old: Checkpoint, replay: Replay) -> Checkpoint:
         offset, value_hash = self._last()
