@@ -112,7 +112,7 @@ async def test_a_row_does_not_move_into_a_bucket_that_is_closed(world: World) ->
 
 
 async def test_progress_goes_on_behind_a_loss_that_was_accepted_half_way_through_a_takeover(world: World) -> None:
-    """The taker's first checkpoint was stored, and its journal was lost then: what was accepted is of the same epoch."""
+    """The taker's first checkpoint was stored, then its journal was lost: what is accepted is of the same epoch."""
     process = await world.process("a", ranges=range(0))
     clear, asked = process.leases.clear_predecessors, 0
 
