@@ -9,7 +9,8 @@ from lane_world import NAMESPACE, World
 from bucketsched.adapters.memory.journal import Stage
 from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.journal_record import decode
-from bucketsched.core.task import bucket_end_ms
+from bucketsched.core.task import StoredTask, bucket_end_ms
+from bucketsched.poller.lane import ADMISSIONS_AT_ONCE_MAX
 from bucketsched.ports import HintAnswer, Lease
 
 
@@ -312,3 +313,23 @@ async def test_a_day_without_pollers_is_caught_up_with_while_the_present_goes_on
     await world.until(lambda: process.lane.dispatcher._ranges[0].first_open_bucket > old[-1].bucket, 120_000)
     world.check()
     await world.close()
+
+
+async def test_many_late_hints_are_read_a_bounded_number_at_a_time(world: World) -> None:
+    process = await world.process("a")
+    rows = [world.row(1_000, shard=i % 4) for i in range(2 * ADMISSIONS_AT_ONCE_MAX)]
+    await world.create(*rows)
+    await world.pass_ms(25_000, step_ms=500)
+    get, reading, most = world.store.get, 0, 0
+
+    async def counting(due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+        return await get(due_ms, namespace_id, task_id)
+
+    world.store.get = counting  # type: ignore[method-assign]
+    assert set(await process.lane.hint(rows)) == {HintAnswer.TAKEN}
+    assert most == ADMISSIONS_AT_ONCE_MAX

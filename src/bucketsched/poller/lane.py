@@ -45,7 +45,8 @@ from .takeover import JournalMismatch, PreloadStale, Takeover
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 2.0
-ADMISSIONS_AT_ONCE_MAX = 32
+ADMISSIONS_AT_ONCE_MAX = 256
+"""Hinted rows that are late, each of which is read by itself; further ones wait."""
 
 
 class Lane:
@@ -66,6 +67,7 @@ class Lane:
         self._counters = counters or LaneCounters()
         self._constants, self._journal, self._leases, self._clock = constants, journal, leases, clock
         self._limits = limits
+        self._admissions = asyncio.Semaphore(ADMISSIONS_AT_ONCE_MAX)
         self._ranges: dict[int, OwnedRange] = {}
         shadows: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
@@ -295,9 +297,14 @@ class Lane:
                 unclear.append(index)
         self.dispatcher.wake.set()
         if unclear:
-            for index, late in zip(unclear, await asyncio.gather(*(self.admit(rows[i]) for i in unclear)), strict=True):
-                answers[index] = late
+            late = await asyncio.gather(*(self._admit_in_turn(rows[i]) for i in unclear))
+            for index, answered in zip(unclear, late, strict=True):
+                answers[index] = answered
         return [answer or HintAnswer.NOT_READY for answer in answers]
+
+    async def _admit_in_turn(self, row: TaskRow) -> HintAnswer:
+        async with self._admissions:
+            return await self.admit(row)
 
     async def admit(self, row: TaskRow) -> HintAnswer:
         """Sees to it that a late row is dispatched. See RangeOwner."""
