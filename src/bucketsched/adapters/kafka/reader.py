@@ -55,6 +55,7 @@ class Reader:
     def __init__(self, connection: Connection, topics: TopicMap, topic: str, stall_s_max: float) -> None:
         self._connection = connection
         self._topics = topics
+        self._unreached = False
         self._topic = topic
         self._stall_s_max = stall_s_max
 
@@ -109,16 +110,19 @@ class Reader:
                 async with asyncio.timeout_at(deadline):
                     return await ask()
             except TimeoutError as error:
+                self._unreached = True
                 raise Unavailable(f"{self._topic}: no answer within {RETRY_S_MAX} s") from error
             except Unavailable as error:
                 if not _may_pass(error) or _now() > deadline:
                     raise
+                self._unreached |= not isinstance(error, _Passing)
             await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
 
     async def _leader(self, partition: int) -> int:
         leader = self._topics.leader(self._topic, partition)
-        if leader < 0:
+        if leader < 0 or self._unreached:  # a broker that is gone can't say that another one leads now
             await self._topics.refresh([self._topic])
+            self._unreached = False
             leader = self._topics.leader(self._topic, partition)
         if leader < 0:
             raise _Passing(f"{self._topic}/{partition} has no leader")
