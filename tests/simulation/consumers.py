@@ -113,13 +113,23 @@ class SimSubscription:
 
     def __init__(self, way: SimDeliveries, groups: ConsumerGroups, server: MemorySubscription) -> None:
         self._way, self._groups, self._server = way, groups, server
+        self._fetched: list[Delivery] = []
+        self._polling: asyncio.Task[None] | None = None
 
     async def fetch(self, limit: int) -> list[Delivery]:
-        """See ports.Subscription."""
-        while True:
-            found: list[Delivery] = await self._way.ask(lambda: self._groups.poll(self._server, limit))
-            if found:
-                return found
+        """See ports.Subscription. What comes after it was given up is kept for the next."""
+        while not self._fetched:
+            if self._polling is None:
+                self._polling = asyncio.create_task(self._poll(limit))
+            await asyncio.shield(self._polling)
+        found, self._fetched = self._fetched[:limit], self._fetched[limit:]
+        return found
+
+    async def _poll(self, limit: int) -> None:
+        try:
+            self._fetched += await self._way.ask(lambda: self._groups.poll(self._server, limit))
+        finally:
+            self._polling = None
 
     async def ack(self, tokens: Sequence[int]) -> None:
         """See ports.Subscription."""
@@ -127,6 +137,8 @@ class SimSubscription:
 
     async def close(self) -> None:
         """See ports.Subscription."""
+        if self._polling is not None:  # nobody may be waiting for it any more
+            self._polling.add_done_callback(lambda poll: poll.cancelled() or poll.exception())
         try:
             await self._way.ask(lambda: self._groups.close(self._server))
         except Unavailable:
