@@ -33,7 +33,7 @@ lint: install
 
 types: install
 	@$(BIN)/mypy
-	@$(BIN)/mypy -p tools.stack -p bench -p spec -p tests.faults
+	@$(BIN)/mypy -p tools.stack -p bench -p spec -p tests.faults -p tests.simulation
 
 layers: install
 	@found=$$($(BIN)/lint-imports 2>&1) || { echo "$$found"; exit 1; }; echo "$$found" | tail -n 1
