@@ -172,6 +172,22 @@ GUARDS = [
         (INTERLEAVINGS,),
     ),
     Guard(
+        "alarmed-ranges-wait-for-none",
+        "a range whose retry waits would hold up all others that stand still",
+        "poller/alarms.py",
+        "asyncio.create_task(self._look(owned))",
+        "asyncio.create_task(self._look(owned)); await looks[owned]",
+        (INTERLEAVINGS,),
+    ),
+    Guard(
+        "late-hints-are-bounded",
+        "a flood of late rows would be read all at once",
+        "poller/lane.py",
+        "        async with self._admissions:\n",
+        "        if True:\n",
+        (LATE,),
+    ),
+    Guard(
         "behind-an-accepted-loss",
         "an operator's checkpoint of the same epoch would stand for ever",
         "poller/takeover.py",

@@ -137,3 +137,24 @@ async def test_progress_goes_on_behind_a_loss_that_was_accepted_half_way_through
     later = await world.checkpoints.load(0)
     assert later is not None
     assert later.order > accepted.order
+
+
+async def test_a_range_whose_retry_waits_holds_up_no_other_that_stands_still(world: World) -> None:
+    world.journal.plant(0, b"not a record")
+    process = await world.process("a")
+    assert process.lane.alarmed() == {0, 1}
+    tried: list[int] = []
+
+    async def recover(owned: OwnedRange, since: Checkpoint | None = None) -> None:
+        tried.append(owned.range_id)
+        if owned.range_id == 0:
+            await asyncio.Event().wait()
+        raise JournalMismatch("it is as it was")
+
+    process.lane._takeover.recover = recover  # type: ignore[method-assign]
+    process.lane._takeover.orders[0] = 0  # as if it had another checkpoint now
+    await world.pass_ms(3_000)
+    assert tried == [0]
+    process.lane._takeover.orders[1] = 0
+    await world.pass_ms(3_000)
+    assert tried[:2] == [0, 1]

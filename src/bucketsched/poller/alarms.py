@@ -36,12 +36,21 @@ class Alarms:
         self._orders, self._retry, self._retention_ms = orders, retry, retention_ms
 
     async def run(self) -> None:
-        """Looks until cancelled."""
-        while True:
-            await self._clock.sleep(LOOK_S)
-            alarmed = [owned for owned in self._ranges.values() if owned.phase is Phase.ALARMED]
-            await asyncio.gather(*(self._look(owned) for owned in alarmed))
-            self._look_at_backlogs()
+        """Looks until cancelled. Raises what trying a range again has raised that nobody expects."""
+        looks: dict[OwnedRange, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await self._clock.sleep(LOOK_S)
+                for owned in [owned for owned, look in looks.items() if look.done()]:
+                    looks.pop(owned).result()
+                for owned in list(self._ranges.values()):
+                    if owned.phase is Phase.ALARMED and owned not in looks:
+                        looks[owned] = asyncio.create_task(self._look(owned))  # its retry may wait for long
+                self._look_at_backlogs()
+        finally:
+            for look in looks.values():
+                look.cancel()
+            await asyncio.gather(*looks.values(), return_exceptions=True)
 
     def _look_at_backlogs(self) -> None:
         """What is older than the retention is gone: at half of it there still is time to do something."""
