@@ -15,7 +15,7 @@ from tools.stack import ROOT
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 RUN_S_MAX = 840
-ACKNOWLEDGED_MIN = 0.8
+ACKNOWLEDGED_MIN = 0.9
 """The share of creates that has to be confirmed although a replica is away."""
 
 

@@ -9,7 +9,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown
 
 from bucketsched.adapters.cassandra.group_commit import Refused
-from bucketsched.adapters.cassandra.session import _read_error, _write_error
+from bucketsched.adapters.cassandra.session import _OneOfSeveral, _read_error, _write_error
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
 
 UNKNOWN = [
@@ -51,6 +51,14 @@ def test_what_was_sent_to_nobody_is_not_written() -> None:
 def test_too_few_replicas_is_certain_for_one_partition_only() -> None:
     assert isinstance(_write_error(UNAVAILABLE, single=True), NotWritten)
     assert isinstance(_write_error(UNAVAILABLE, single=False), OutcomeUnknown)
+
+
+@pytest.mark.parametrize("error", [NoHostAvailable("no host", {}), UNAVAILABLE], ids=["no host", "too few replicas"])
+def test_what_one_node_says_of_a_request_that_two_got_is_no_certainty(error: Exception) -> None:
+    """The other one may stand still now, and apply it when it goes on."""
+    assert isinstance(_write_error(error, single=True), NotWritten)
+    assert isinstance(_write_error(_OneOfSeveral.of(error), single=True), OutcomeUnknown)
+    assert isinstance(_write_error(_OneOfSeveral.of(cassandra.InvalidRequest("too large")), single=True), Refused)
 
 
 def test_a_failed_read_is_unavailable_in_one_line() -> None:

@@ -2,6 +2,8 @@
 
 The driver works in threads of its own. What it has to say is collected and handed to the event loop with one wake-up
 per batch of answers. It never retries: a write whose answer is missing is OutcomeUnknown, and whoever sent it decides.
+But what is not answered soon is sent to a second node as well (lightweight transactions apart, everything here may be
+applied twice): one that stands still is found out by heartbeats, after seconds.
 
 Rows come as plain tuples, with uuids as 16 bytes and timestamps as milliseconds: nothing is built that nobody needs.
 """
@@ -26,6 +28,9 @@ PROTOCOL_VERSION = 5
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_INTERVAL_S = 0.5
 HEARTBEAT_INTERVAL_S = 3.0
+SPECULATE_AFTER_S = 0.4
+"""When a request goes to a second node: late enough that servers that are only slow don't get all of it twice."""
+SPECULATIONS_MAX = 1
 SCHEMA_TIMEOUT_S = 30.0
 """A statement that changes the schema, and the agreement of all nodes on it."""
 GROUPS_CACHED_MAX = 65_536
@@ -33,6 +38,9 @@ GROUPS_CACHED_MAX = 65_536
 
 EXPECTED_WARNINGS = ("Unlogged batch covering", "Batch for")
 """The server's remarks on partitions in a batch and on its size, by default from 10 and 5 KiB on: both are meant."""
+
+_CONDITION = " IF "
+"""What makes a statement a lightweight transaction."""
 
 Row = tuple[Any, ...]
 Done = Callable[[Any, Exception | None], None]
@@ -80,6 +88,7 @@ class CassandraSession:
             ) from error
         except Exception as error:
             raise _read_error(error) from error
+        prepared.is_idempotent = _CONDITION not in cql
         if serial:
             prepared.consistency_level = ConsistencyLevel.LOCAL_SERIAL
         _make_plain(prepared)
@@ -143,8 +152,9 @@ class CassandraSession:
         post = self._answers.post
 
         def finish(rows: Any, error: Exception | None) -> None:
+            alone = len(future.attempted_hosts) <= 1
             _let_go(future)
-            done(rows, error)
+            done(rows, error if error is None or alone else _OneOfSeveral.of(error))
 
         future.add_callbacks(lambda rows: post(finish, rows, None), lambda error: post(finish, None, error))
 
@@ -262,6 +272,7 @@ def _statement(writes: Sequence[Write], keyspace: str) -> Any:
         bound.values = list(first.values)
         return bound
     batch = BatchStatement(BatchType.UNLOGGED)
+    batch.is_idempotent = all(write.statement.is_idempotent for write in writes)
     batch.keyspace, batch.routing_key = keyspace, first.routing_key
     # What BatchStatement.add() ends in, without binding values that are encoded already.
     batch._statements_and_parameters.extend((True, write.statement.query_id, write.values) for write in writes)
@@ -273,6 +284,15 @@ def _statement(writes: Sequence[Write], keyspace: str) -> Any:
 
 def _text(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+
+class _OneOfSeveral(Exception):
+    """What one node said, or nobody, to a request that was sent to more than one."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Exception:
+        """A refusal of the request itself is the same everywhere; of anything else the others may think differently."""
+        return error if isinstance(_write_error(error, single=False), Refused) else cls(_text(error))
 
 
 def _read_error(error: Exception) -> Unavailable:
@@ -343,6 +363,7 @@ def _cluster(settings: CassandraSettings) -> Any:
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
     from cassandra.policies import (
         ConstantReconnectionPolicy,
+        ConstantSpeculativeExecutionPolicy,
         DCAwareRoundRobinPolicy,
         FallthroughRetryPolicy,
         TokenAwarePolicy,
@@ -352,6 +373,7 @@ def _cluster(settings: CassandraSettings) -> Any:
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(settings.local_datacenter)),
         retry_policy=FallthroughRetryPolicy(),
+        speculative_execution_policy=ConstantSpeculativeExecutionPolicy(SPECULATE_AFTER_S, SPECULATIONS_MAX),
         consistency_level=ConsistencyLevel.LOCAL_QUORUM,
         serial_consistency_level=ConsistencyLevel.LOCAL_SERIAL,
         request_timeout=settings.request_timeout_ms / 1000,
