@@ -240,3 +240,12 @@ async def test_where_all_would_step_aside_one_stays(pollers: Pollers) -> None:
     reason = "off"
     await world.pass_ms(20_000)
     assert sorted(pollers.active(role) for role in roles) == [0, 2]
+
+
+async def test_a_cluster_that_is_stopped_as_a_whole_waits_for_nobody(pollers: Pollers) -> None:
+    world = pollers.world
+    roles = [pollers.start(name) for name in ("one", "two")]
+    await world.until(lambda: all(pollers.active(role) == 1 for role in roles))
+    leaving = [asyncio.create_task(role.leave(60)) for role in roles]
+    await world.until(lambda: all(task.done() for task in leaving), within_ms=1_000)
+    assert sum(pollers.active(role) for role in roles) > 0, "what is left is released by the end of work"

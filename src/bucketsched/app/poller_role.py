@@ -192,11 +192,11 @@ class PollerRole:
     async def leave(self, seconds: float) -> None:
         """Has the coordinator give this lane's ranges to others, which read ahead before they take them.
 
-        Returns when all are gone, at the latest after so many seconds; at once where there is nobody to take them, and
+        Returns when all are gone, at the latest after so many seconds; as soon as there is nobody to take them, and
         after PLAN_S_MAX where nobody plans it. What is left then is released without a plan, by the end of `work`.
         """
         lane, plan = self.lane, self._membership.plan()
-        if lane is None or not any(m.lane >= 0 and m.lane != self._slot for m in self._membership.members()):
+        if lane is None or not self._others_stay():
             return
         try:
             await self._membership.announce_leaving()
@@ -204,12 +204,16 @@ class PollerRole:
             log.warning("leaving unannounced", reason=str(error))
             return
         began = self._clock.monotonic()
-        while lane is self.lane and lane.ranges:
+        while lane is self.lane and lane.ranges and self._others_stay():
             waited_s = self._clock.monotonic() - began
             if waited_s > seconds or (waited_s > PLAN_S_MAX and self._membership.plan() == plan):
                 log.warning("leaving with ranges that nobody has taken", ranges=len(lane.ranges))
                 return
             await self._clock.sleep(LOOK_S)
+
+    def _others_stay(self) -> bool:
+        """True if another lane is there that is not leaving, too: a cluster that is stopped as a whole has none."""
+        return any(m.lane >= 0 and m.lane != self._slot and not m.leaving for m in self._membership.members())
 
     def reports(self) -> list[RangeReport]:
         """How each of its ranges stands."""
