@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bucketsched.core.assignment import (
@@ -245,6 +245,7 @@ def test_old_joinings_are_forgotten() -> None:
     assert attendance.held_off_s(200.0, "a") == 0
 
 
+@example([(13.772388150412965, True), (1.0, False), (0.1, True), (0.0, False), (0.1, True), (0.3, False), (0.7, True)])
 @given(st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=40))
 def test_nobody_waits_longer_than_the_limit_or_without_having_joined_anew(events: list[tuple[float, bool]]) -> None:
     attendance, now, joinings, there = Attendance(LIMITS), 0.0, 0, False

@@ -134,7 +134,11 @@ async def test_a_command_that_is_run_once(programs: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_children_do_not_outlive_their_parent(programs: Path, number: signal.Signals) -> None:
     """By SIGKILL nobody can clean up: the kernel does it. The child ignores SIGTERM and would stay."""
-    code = "from bench import processes; processes.POLITE_S = 0.2; import runpy; runpy.run_module('parent')"
+    code = (
+        "import runpy, signal; from bench import processes; processes.POLITE_S = 0.2; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # ignored in whatever a shell began with &
+        "runpy.run_module('parent')"
+    )
     env = {**os.environ, "PYTHONPATH": f"{programs}:{ROOT}"}
     parent = subprocess.Popen([sys.executable, "-c", code, str(programs)], stdout=subprocess.PIPE, text=True, env=env)
     assert parent.stdout is not None

@@ -48,4 +48,4 @@ class Attendance:
         if extra <= 0:
             return 0.0
         backoff = min(self._limits.backoff_s * 2.0 ** min(extra - 1, 30), self._limits.backoff_s_max)
-        return max(0.0, times[-1] + backoff - now)
+        return max(0.0, backoff - (now - times[-1]))
