@@ -59,7 +59,7 @@ async def test_a_killed_process_is_evicted_before_its_session_ends(
     await work.recorder.until_all(earliest(tasks))
     await victim.kill()
     await until(lambda: len(cluster.ranges_of(other)) == cluster.constants.ranges, "everything was taken over")
-    assert other.events("a dead process was evicted"), "its session was not waited for"
+    await until(lambda: other.events("a dead process was evicted"), "its session was not waited for")
     await work.recorder.exactly(tasks)
 
 
