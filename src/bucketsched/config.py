@@ -185,7 +185,7 @@ class LimitSettings(Section):
     delay_days_max: float = Field(400, gt=0, le=36_500)
     batch_tasks_max: int = Field(1_000, ge=1, le=10_000)
     create_timeout_ms: int = Field(10_000, ge=100, le=120_000)
-    """How long a create is tried before it is answered UNAVAILABLE, where the client gives no deadline."""
+    """How long a create is tried before it is answered UNAVAILABLE; less where the client's deadline is nearer."""
 
 
 class PollerSettings(Section):

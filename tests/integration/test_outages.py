@@ -1,6 +1,6 @@
 """Servers are away for some seconds: what can go on goes on, and nothing is lost or doubled.
 
-The same in full length: `python -m tests.outages`.
+In full length, and all of them killed as well as paused: `python -m tests.outages`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ BRIEF_S = 1.0
 CREATE_TIMEOUT_MS = 2_000
 OUTAGES = [
     Outage("zookeeper-killed", ("zookeeper",), "killed", AWAY_S),
-    Outage("zookeeper-paused", ("zookeeper",), "paused", AWAY_S),
     Outage("cassandra-killed", ("cassandra",), "killed", BRIEF_S),
     Outage("cassandra-paused", ("cassandra",), "paused", AWAY_S),
     Outage("kafka-killed", ("kafka",), "killed", AWAY_S),
-    Outage("kafka-paused", ("kafka",), "paused", AWAY_S),
     Outage("all-killed", ("kafka", "zookeeper", "cassandra"), "killed", BRIEF_S, 50),
-    Outage("all-paused", ("cassandra", "kafka", "zookeeper"), "paused", AWAY_S, 50),
 ]
 
 

@@ -13,7 +13,7 @@ from bucketsched import CreatedTask
 from bucketsched.stubs.v1 import task_pb2 as pb
 from bucketsched.stubs.v1 import task_pb2_grpc
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """Servers answer long before, by `limits.create_timeout_ms`."""
 DETAILS_KEY = "grpc-status-details-bin"
 

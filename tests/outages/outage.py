@@ -16,6 +16,7 @@ from tests.workload import Workload
 from tools.stack import Server, Stack
 
 from bucketsched import CreatedTask, NewTask, Priority
+from bucketsched.core import task_id as ids
 
 LOADED_S = 3.0
 """How long before the outage the tasks that fall due in it are created: they are loaded by then."""
@@ -251,7 +252,8 @@ class Trial:
             report.expect(report.loaded_late_ms_max < LATE_MS_MAX, f"what is loaded comes within {LATE_MS_MAX} ms")
 
     def _misordered(self, away_ms: int, back_ms: int) -> int:
-        """Neighbours in one partition of what was due while Kafka was away, against the order that was promised.
+        """Neighbours of one range in one partition, of what was due while Kafka was away, against the promised order:
+        each lane keeps it for its own ranges.
 
         A step of priority is worth as much as `poller.ageing_ms` of waiting.
         """
@@ -261,8 +263,10 @@ class Trial:
         for one in self._work.recorder.seen:
             if away_ms + 1_000 <= one.event.due_ms < back_ms - 1_000 and one.event.due_ms + 1_000 < one.at_ms:
                 key = one.event.due_ms + ageing_ms * one.event.priority
-                wrong += key < last.get(one.partition, 0)
-                last[one.partition] = key
+                shard = ids.shard_in(ids.parse(one.event.task_id, self._cluster.constants.shards))
+                place = (one.partition, self._cluster.constants.range_of(shard))
+                wrong += key < last.get(place, 0)
+                last[place] = key
         return wrong
 
     def _check_processes(self, report: Report, before: dict[str, float], said: dict[str, int]) -> None:

@@ -108,7 +108,6 @@ class Node:
         telemetry.configure(self._settings.log.level, self._settings.log.format)
         metrics = await self._serve_metrics()
         await self._connect()
-        self._watch_clock()
         try:
             await self._ensure_tree()
         except Unavailable as error:
@@ -119,6 +118,7 @@ class Node:
             self._metrics.add(lambda: of_poller(poller))
         internal = await self._serve_internal() if {"poller", "coordinator"} & set(self._roles) else ""
         public = await self._serve_public()
+        self._watch_clock()  # now that the settings have turned out to be right: they are told of in one line
         await self._begin_work(public, internal)
         self._started = True
         log.info(

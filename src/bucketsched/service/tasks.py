@@ -48,7 +48,6 @@ ADMIT_AFTER_MS = 60_000
 PAUSE_S_MIN = 0.02
 PAUSE_S_MAX = 0.5
 ADMITS_IN_FLIGHT_MAX = 32
-DEADLINE_S_MAX = 120.0
 HOPS_MAX = 8
 """Moves that a look-up follows."""
 
@@ -123,9 +122,8 @@ class TaskService:
     async def create_many(self, tasks: Sequence[NewTask], timeout_s: float | None = None) -> list[CreateResult]:
         """One result a task, in their order. Raises InvalidArgument where there are too many tasks."""
         self.check_batch(len(tasks))
-        if timeout_s is None:
-            timeout_s = self._limits.create_timeout_ms / 1000
-        deadline = self._clock.monotonic() + min(timeout_s, DEADLINE_S_MAX)
+        limit_s = self._limits.create_timeout_ms / 1000
+        deadline = self._clock.monotonic() + (limit_s if timeout_s is None else min(timeout_s, limit_s))
         results: list[CreateResult | TaskRow] = list(await self._rows(tasks))
         rows = list({row.ref: row for row in results if isinstance(row, TaskRow)}.values())
         failed = await self._write(rows, deadline)
