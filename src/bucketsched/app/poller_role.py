@@ -130,7 +130,7 @@ class PollerRole:
                 log.error("there is nobody to give the ranges to", reason=reason, recurring=True)
 
     def _has_heirs(self) -> bool:
-        """There are other lanes that stay."""
+        """There are other lanes that stay: a cluster that is stopped as a whole has none."""
         members = self._membership.members()
         return any(m.lane >= 0 and m.lane != self._slot and not m.leaving for m in members)
 
@@ -196,7 +196,7 @@ class PollerRole:
         after PLAN_S_MAX where nobody plans it. What is left then is released without a plan, by the end of `work`.
         """
         lane, plan = self.lane, self._membership.plan()
-        if lane is None or not self._others_stay():
+        if lane is None or not self._has_heirs():
             return
         try:
             await self._membership.announce_leaving()
@@ -204,16 +204,12 @@ class PollerRole:
             log.warning("leaving unannounced", reason=str(error))
             return
         began = self._clock.monotonic()
-        while lane is self.lane and lane.ranges and self._others_stay():
+        while lane is self.lane and lane.ranges and self._has_heirs():
             waited_s = self._clock.monotonic() - began
             if waited_s > seconds or (waited_s > PLAN_S_MAX and self._membership.plan() == plan):
                 log.warning("leaving with ranges that nobody has taken", ranges=len(lane.ranges))
                 return
             await self._clock.sleep(LOOK_S)
-
-    def _others_stay(self) -> bool:
-        """True if another lane is there that is not leaving, too: a cluster that is stopped as a whole has none."""
-        return any(m.lane >= 0 and m.lane != self._slot and not m.leaving for m in self._membership.members())
 
     def reports(self) -> list[RangeReport]:
         """How each of its ranges stands."""
