@@ -139,9 +139,7 @@ class Node:
         settings = self._settings
         self._session = await CassandraSession.connect(settings.cassandra)
         self._catalog = await CassandraCatalog.open(self._session)
-        constants = await self._catalog.constants()
-        if constants is None:
-            raise ConfigError(f"keyspace {settings.cassandra.keyspace} is empty: run `bucketsched admin migrate` first")
+        constants = await self._catalog.constants_in(settings.cassandra.keyspace)
         self._constants: ClusterConstants = constants
         self._store = await CassandraTaskStore.open(
             self._session, settings.cassandra, self._clock, constants.retention_ms

@@ -125,9 +125,6 @@ async def _constants(settings: Settings, say: Say) -> tuple[ClusterConstants, bo
 async def _stored_constants(settings: Settings) -> ClusterConstants:
     session = await CassandraSession.connect(settings.cassandra)
     try:
-        constants = await (await CassandraCatalog.open(session)).constants()
+        return await (await CassandraCatalog.open(session)).constants_in(settings.cassandra.keyspace)
     finally:
         await session.close()
-    if constants is None:
-        raise ConfigError(f"keyspace {settings.cassandra.keyspace} is empty: run `bucketsched admin migrate` first")
-    return constants

@@ -19,7 +19,7 @@ from ..adapters.system_clock import SystemClock
 from ..adapters.zookeeper.membership import ZooKeeperMembership
 from ..config import Settings
 from ..core.cluster import ClusterConstants
-from ..core.errors import ConfigError, InvalidArgument
+from ..core.errors import InvalidArgument
 from ..ports import Catalog, CheckpointStore, Clock, Journal, Member, TaskStore
 from ..recovery.differences import REPAIRED
 from ..recovery.fsck import Fsck, Report, Window
@@ -47,9 +47,7 @@ async def reached(settings: Settings) -> AsyncIterator[Reach]:
     session = await CassandraSession.connect(settings.cassandra)
     try:
         catalog = await CassandraCatalog.open(session)
-        constants = await catalog.constants()
-        if constants is None:
-            raise ConfigError(f"keyspace {settings.cassandra.keyspace} is empty: run `bucketsched admin migrate` first")
+        constants = await catalog.constants_in(settings.cassandra.keyspace)
         clock = SystemClock(settings.node.clock_error_ms)
         store = await CassandraTaskStore.open(session, settings.cassandra, clock, constants.retention_ms)
         checkpoints = await CassandraCheckpointStore.open(session)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
-from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from .session import CassandraSession, Row
 
 CREATE_ATTEMPTS_MAX = 3
@@ -54,6 +54,13 @@ class CassandraCatalog:
         """See Catalog."""
         rows = await self._read("constants", (_CONSTANTS_ID,))
         return _constants(rows[0]) if rows else None
+
+    async def constants_in(self, keyspace: str) -> ClusterConstants:
+        """The constants, which must be there. Raises ConfigError that names the keyspace as its settings do."""
+        constants = await self.constants()
+        if constants is None:
+            raise ConfigError(f"keyspace {keyspace} is empty: run `bucketsched admin migrate` first")
+        return constants
 
     async def set_constants(self, constants: ClusterConstants) -> ClusterConstants:
         """What is stored afterwards: the given ones, or those that were there before. Raises Unavailable."""
