@@ -13,8 +13,8 @@ from lane_world import Process, World
 from bucketsched.adapters.memory.journal import MemoryJournal
 from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.errors import FailedPrecondition, InvalidArgument, Unavailable
-from bucketsched.core.journal_record import JournalRecord, Section, encode
-from bucketsched.core.task import TaskRow
+from bucketsched.core.journal_record import JournalRecord, Other, Section, encode
+from bucketsched.core.task import FactKind, TaskRow
 from bucketsched.recovery.loss import Finding, LossReview
 
 WATCH_S = 0.7
@@ -204,6 +204,29 @@ async def test_a_record_that_can_not_be_read_is_passed_over(world: World) -> Non
     assert finding.unreadable == 1
     await review(world).accept(finding)
     await goes_on(world, process, late)
+
+
+@pytest.mark.parametrize("kind", [FactKind.DISPATCHED, FactKind.CANCELLED])
+async def test_a_journal_that_settles_a_row_twice_stops_the_range_alone(world: World, kind: FactKind) -> None:
+    """The lane, and whatever else it owns, goes on; the range does so when somebody has looked."""
+    await worked(world)
+    twice, late = await waiting(world), await waiting(world)
+    dispatched = Section(0, 1, dispatched=[twice.ref])
+    again = dispatched if kind is FactKind.DISPATCHED else Section(0, 1, others=[Other(kind, twice.ref)])
+    for section in (dispatched, again):
+        world.journal.plant(0, encode(JournalRecord(0, bytes(16), 5, [section])))
+    process = await taker(world)
+    assert process.lane.alarmed() == {0}
+    await world.pass_ms(5_000)
+    assert process.running is not None
+    assert not process.running.done()
+    assert late.ref not in world.dispatched()
+    finding = await examined(world)
+    assert "twice" in finding.problem
+    await review(world).accept(finding)
+    await goes_on(world, process, late)
+    assert await settled(world, twice)
+    assert twice.ref not in world.dispatched()
 
 
 # ---------------------------------------------------------------- a checkpoint that is gone

@@ -42,7 +42,8 @@ DECODED_PER_TURN = 1_000
 
 
 class JournalMismatch(Exception):
-    """The journal is not the one that the checkpoint was written for: recreated, or truncated."""
+    """The journal is not the one that the checkpoint was written for: recreated, or truncated. Or it settles a row
+    twice, which can't be."""
 
 
 class PreloadStale(Exception):
@@ -57,12 +58,13 @@ class Replay:
 
     stored_offset: int = NO_OFFSET
     settled: dict[bytes, FactKind] = field(default_factory=dict)
-    marks: list[Mark] = field(default_factory=list)
+    marks: dict[bytes, Mark] = field(default_factory=dict)
+    """By row: what is not known to be stored."""
     moved: list[tuple[bytes, int]] = field(default_factory=list)
     first_open_bucket: int = 0
 
     def apply(self, offset: int, record: JournalRecord, section: Section) -> None:
-        """Takes in one section of one record, in the journal's order."""
+        """Takes in one section of one record, in the journal's order. Raises JournalMismatch."""
         stored = offset <= self.stored_offset
         for ref in section.dispatched:
             self._settle(Mark(ref, FactKind.DISPATCHED, record.at_ms), stored)
@@ -75,10 +77,13 @@ class Replay:
             self.first_open_bucket = max(self.first_open_bucket, bucket + 1)
 
     def _settle(self, mark: Mark, stored: bool) -> None:
-        assert mark.ref not in self.settled, "a row was settled twice"
         self.settled[mark.ref] = mark.kind
-        if not stored:
-            self.marks.append(mark)
+        if stored:
+            return  # a checkpoint has passed it
+        if mark.ref in self.marks:
+            kinds = f"{self.marks[mark.ref].kind.name}, then {mark.kind.name}"
+            raise JournalMismatch(f"the journal settles {mark.ref.hex()} twice behind the checkpoint: {kinds}")
+        self.marks[mark.ref] = mark
 
 
 @dataclass(slots=True)
@@ -145,7 +150,8 @@ class Takeover:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
-        await write_consequences(self._store, await successors(self._store, replay.moved), replay.marks)
+        marks = list(replay.marks.values())
+        await write_consequences(self._store, await successors(self._store, replay.moved), marks)
         failpoints.reach("takeover.replayed")
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)

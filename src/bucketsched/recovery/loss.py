@@ -2,8 +2,9 @@
 
 The taker of a range replays the journal from the record that the checkpoint ends with. If that record is not there any
 more (the topic was made anew, cut off, or is another cluster's), or one behind it can't be read, nobody knows which
-tasks were dispatched since. Marks are written within a second or so of a dispatch, so it is about few of them; but
-whether they may go twice is for a person to decide.
+tasks were dispatched since. A row that is settled twice is as bad: no owner does that, somebody else has written there.
+Marks are written within a second or so of a dispatch, so it is about few tasks; but whether they may go twice is for a
+person to decide.
 
 `accept` lets the range go on:
 
@@ -61,6 +62,23 @@ class Finding:
     """Rows that are due and have no fact. Without facts from what is left, they will be dispatched."""
 
 
+@dataclass(slots=True)
+class Left:
+    """What is left of a partition, of one range. `twice`: facts of rows that an earlier record settles already."""
+
+    records: int = 0
+    facts: int = 0
+    unreadable: int = 0
+    twice: int = 0
+
+    @property
+    def problem(self) -> str:
+        """Why nobody can replay it; "" if it can be."""
+        if self.unreadable:
+            return f"{self.unreadable} records of the journal behind its checkpoint can't be read"
+        return f"{self.twice} rows are settled twice behind its checkpoint" if self.twice else ""
+
+
 class LossReview:
     """`journal` is only read. `watch_s`: how long a range must write no checkpoint to count as standing still."""
 
@@ -106,22 +124,40 @@ class LossReview:
                 raise FailedPrecondition("range", f"{range_id} has no checkpoint: run `bucketsched admin migrate`")
             problem, order = await self._mismatch(checkpoint), checkpoint.order
         replay_from = await self._journal.start(checkpoint.lane) if problem else max(checkpoint.applied_offset, 0)
-        records = facts = unreadable = 0
-        async for _, found in self._records(checkpoint.lane, replay_from):
-            if found is None:
-                unreadable += 1
-                continue
-            of_range = [section for section in found.sections if section.range_id == range_id]
-            records += bool(of_range)
-            facts += sum(len(section.dispatched) + len(section.others) for section in of_range)
-        if not problem and not unreadable:
+        left = await self._what_is_left(range_id, checkpoint.lane, replay_from)
+        problem = problem or left.problem
+        if not problem:
             raise FailedPrecondition("range", f"{range_id}: its checkpoint matches its journal, nothing is lost")
-        problem = problem or f"{unreadable} records of the journal behind its checkpoint can't be read"
         first, low = checkpoint.first_open_bucket, dict(checkpoint.low_due_ms)
         overdue = await self._overdue(range_id, first, low)
         return Finding(
-            range_id, problem, order, checkpoint.lane, first, low, replay_from, records, facts, unreadable, overdue
+            range_id,
+            problem,
+            order,
+            checkpoint.lane,
+            first,
+            low,
+            replay_from,
+            left.records,
+            left.facts,
+            left.unreadable,
+            overdue,
         )
+
+    async def _what_is_left(self, range_id: int, lane: int, start: int) -> Left:
+        left, settled = Left(), set[bytes]()
+        async for _, found in self._records(lane, start):
+            if found is None:
+                left.unreadable += 1
+                continue
+            of_range = [section for section in found.sections if section.range_id == range_id]
+            left.records += bool(of_range)
+            for section in of_range:
+                refs = [*section.dispatched, *(other.ref for other in section.others)]
+                left.facts += len(refs)
+                left.twice += sum(ref in settled for ref in refs)
+                settled.update(refs)
+        return left
 
     def _unknown(self, first_open_bucket: int) -> Checkpoint:
         return Checkpoint(0, 0, self._journal.name, 0, NO_OFFSET, b"", first_open_bucket)
