@@ -70,6 +70,8 @@ class NodeSettings(Section):
     """How other nodes reach internal_address; empty: as bound."""
     metrics_address: str = "127.0.0.1:7402"
     """Where /metrics (Prometheus) and /healthz are served over HTTP; empty: nowhere."""
+    http_address: str = ""
+    """Where the api role serves REST, such as 127.0.0.1:8080; empty: nowhere."""
     allow_insecure_bind: bool = False
     """There is no TLS yet: binding to anything but loopback needs this said explicitly."""
     reflection: bool = True
@@ -87,7 +89,9 @@ class NodeSettings(Section):
     """A node whose kernel clock is off by more, as most witnesses say, gives its ranges to others and takes none."""
     shutdown_s_max: float = Field(20, gt=0, le=600)
 
-    @field_validator("grpc_address", "internal_address", "metrics_address", "advertise_grpc", "advertise_internal")
+    @field_validator(
+        "grpc_address", "internal_address", "metrics_address", "http_address", "advertise_grpc", "advertise_internal"
+    )
     @classmethod
     def _is_address(cls, value: str) -> str:
         if value:
@@ -103,8 +107,8 @@ class NodeSettings(Section):
 
     @model_validator(mode="after")
     def _binds_safely(self) -> NodeSettings:
-        optional = [self.metrics_address] if self.metrics_address else []
-        for address in (self.grpc_address, self.internal_address, *optional):
+        optional = (self.metrics_address, self.http_address)
+        for address in (self.grpc_address, self.internal_address, *filter(None, optional)):
             if not self.allow_insecure_bind and not is_loopback(split_address(address)[0]):
                 raise ValueError(f"{address} is not a loopback address: set node.allow_insecure_bind to serve there")
         return self

@@ -252,14 +252,20 @@ def test_dev_and_node_are_given_what_was_asked_for(cli: Outcome, monkeypatch: py
     seen: list[Any] = []
 
     def run_dev(
-        data_dir: str, grpc_address: str, metrics_address: str, reserve: int, limit: int, ready: Callable[[str], None]
+        data_dir: str,
+        grpc_address: str,
+        metrics_address: str,
+        reserve: int,
+        limit: int,
+        ready: Callable[[str, str], None],
+        http_address: str | None,
     ) -> int:
-        ready("127.0.0.1:7")
-        seen.append((data_dir, grpc_address, metrics_address, reserve, limit))
+        ready("127.0.0.1:7", "127.0.0.1:70")
+        seen.append((data_dir, grpc_address, metrics_address, reserve, limit, http_address))
         return 1
 
-    def run_node(settings: Any, ready: Callable[[str], None]) -> int:
-        ready("127.0.0.1:8")
+    def run_node(settings: Any, ready: Callable[[str, str], None]) -> int:
+        ready("127.0.0.1:8", "127.0.0.1:80")
         seen.append(settings)
         return 0
 
@@ -267,12 +273,13 @@ def test_dev_and_node_are_given_what_was_asked_for(cli: Outcome, monkeypatch: py
     monkeypatch.setattr(app, "run_node", run_node)
     code, out, _ = cli("--output", "json", "dev", "--data-dir", "d", "--grpc-address", "127.0.0.1:0",
                        "--metrics-address", "", "--reserve-mib", "8", "--max-mib", "99")  # fmt: skip
-    assert (code, json.loads(out)) == (1, {"address": "127.0.0.1:7", "data_dir": "d"})
+    told = {"address": "127.0.0.1:7", "http_address": "127.0.0.1:70", "data_dir": "d"}
+    assert (code, json.loads(out)) == (1, told)
     code, out, _ = cli("node", "--roles", "api, poller", "--set", "node.weight=7", "--set", "kafka.bootstrap=a:1,b:2",
                        "--set", 'cassandra.contact_points=["c:1"]')  # fmt: skip
     assert code == 0
-    assert "127.0.0.1:8 (api, poller)" in out
-    assert seen[0] == ("d", "127.0.0.1:0", "", 8, 99)
+    assert "127.0.0.1:8, REST at http://127.0.0.1:80, as api, poller" in out
+    assert seen[0] == ("d", "127.0.0.1:0", "", 8, 99, None)
     settings = seen[1]
     assert (settings.node.roles, settings.node.weight) == (("api", "poller"), 7)
     assert (settings.kafka.bootstrap, settings.cassandra.contact_points) == ("a:1,b:2", ("c:1",))

@@ -30,11 +30,13 @@ def run_dev(
     metrics_address: str = "",
     reserve_mib: int = 64,
     max_mib: int = 0,
-    ready: Callable[[str], None] | None = None,
+    ready: Callable[[str, str], None] | None = None,
+    http_address: str | None = "",
 ) -> int:
-    """Runs embedded mode until SIGINT or SIGTERM. `ready` gets the address as bound. The exit code.
+    """Runs embedded mode until SIGINT or SIGTERM. `ready` gets the addresses as bound, gRPC and HTTP. The exit code.
 
-    `reserve_mib`: what creates leave free for what is stored; `max_mib`: of the database, 0: as the disk allows.
+    `reserve_mib`: what creates leave free for what is stored; `max_mib`: of the database, 0: as the disk allows;
+    `http_address` None: the default one, unless it is taken.
     Raises ConfigError.
     """
     from ..adapters.sqlite.room import MIB, RoomLimits
@@ -42,11 +44,14 @@ def run_dev(
     from .process import run
 
     room = RoomLimits(reserve_mib * MIB, max_mib * MIB)
-    return run(Embedded(data_dir, grpc_address, metrics_address, ready, room))
+    return run(Embedded(data_dir, grpc_address, metrics_address, ready, room, http_address))
 
 
-def run_node(settings: Settings, ready: Callable[[str], None] | None = None) -> int:
-    """Runs the roles of `settings.node` until SIGINT or SIGTERM. The exit code. Raises ConfigError."""
+def run_node(settings: Settings, ready: Callable[[str, str], None] | None = None) -> int:
+    """Runs the roles of `settings.node` until SIGINT or SIGTERM. `ready` gets the addresses as bound, gRPC and HTTP.
+
+    The exit code. Raises ConfigError.
+    """
     from .node import Node
     from .process import run
 

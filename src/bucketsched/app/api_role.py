@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from ..api.info import InfoServicer
 from ..api.queues import NamespaceServicer, QueueServicer
+from ..api.rest.server import RestServer
 from ..api.rpc import Service
 from ..api.tasks import TaskServicer
+from ..config import is_loopback, split_address
 from ..core.cluster import ClusterConstants
 from ..core.validation import Limits
 from ..ports import Catalog, Clock, Owners, TaskStore, Topics
@@ -15,6 +19,10 @@ from ..service.directory import Directory
 from ..service.namespaces import NamespaceService
 from ..service.queues import QueueService
 from ..service.tasks import TaskService
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from starlette.types import ASGIApp
 
 
 class ApiRole:
@@ -33,10 +41,11 @@ class ApiRole:
         limits: Limits,
     ) -> None:
         self.tasks = TaskService(store, directory, owners, clock, constants, limits)
-        queues = QueueService(catalog, directory, topics, clock)
+        self._queues = QueueService(catalog, directory, topics, clock)
+        self._mode, self._limits = mode, limits
         self._services = [
             TaskServicer(self.tasks).service(),
-            QueueServicer(queues).service(),
+            QueueServicer(self._queues).service(),
             NamespaceServicer(NamespaceService(catalog, clock)).service(),
             InfoServicer(version("bucketsched"), mode, constants.shards, limits, clock).service(),
         ]
@@ -44,6 +53,20 @@ class ApiRole:
     def services(self) -> list[Service]:
         """To be added to a server."""
         return self._services
+
+    def rest(
+        self, address: str, healthy: Callable[[], bool], gather: Callable[[], Iterable[Metric]], drain_s: float
+    ) -> RestServer:
+        """The same use cases over HTTP."""
+
+        def build() -> ASGIApp:
+            from ..api.rest.application import RestServices, application
+
+            about = self._mode, version("bucketsched")
+            services = RestServices(*about, self.tasks, self._queues, self._limits, healthy, gather)
+            return application(services, is_loopback(split_address(address)[0]))
+
+        return RestServer(address, build, drain_s)
 
     async def close(self) -> None:
         """Ends what goes on behind answered requests."""

@@ -20,6 +20,7 @@ from ..adapters.sqlite.outbox import Outbox
 from ..adapters.sqlite.room import RoomLimits
 from ..adapters.sqlite.store import PURGE_ROWS_MAX, SqliteTaskStore
 from ..adapters.system_clock import SystemClock
+from ..api.rest.server import RestServer
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
 from ..config import LogSettings, load
@@ -41,6 +42,7 @@ TRANSACTION_BYTES_MAX = 1024 * 1024
 """Small beside the reserve of the disk: a transaction takes its size twice for a moment, in the log and in the file."""
 HOUSEKEEPING_S = 60.0
 SHUTDOWN_S_MAX = 10.0
+HTTP_ADDRESS_DEFAULT = "127.0.0.1:8080"
 
 
 class Embedded:
@@ -51,17 +53,23 @@ class Embedded:
         data_dir: str,
         grpc_address: str,
         metrics_address: str,
-        ready: Callable[[str], None] | None,
+        ready: Callable[[str, str], None] | None,
         room: RoomLimits = DEFAULT_LIMITS,
+        http_address: str | None = "",
     ) -> None:
+        """`http_address` None: HTTP_ADDRESS_DEFAULT, unless that is taken."""
         self._room = room
-        self._settings = load(None, {"node": {"grpc_address": grpc_address, "metrics_address": metrics_address}}).node
+        self._http_may_miss = http_address is None
+        http_address = HTTP_ADDRESS_DEFAULT if http_address is None else http_address
+        addresses = {"grpc_address": grpc_address, "metrics_address": metrics_address, "http_address": http_address}
+        self._settings = load(None, {"node": addresses}).node
         self._data_dir, self._ready = Path(data_dir), ready
         self._clock = SystemClock(0)
         self._address = ""
         self._metrics = Metrics("embedded")
         self._metrics.add(lambda: of_clock(self._clock.discipline))
         self._metrics_server: MetricsServer | None = None
+        self._rest: RestServer | None = None
         self._started = False
 
     async def start(self) -> None:
@@ -116,6 +124,7 @@ class Embedded:
         services = [*self._api.services(), worker.service()]
         self._metrics.add(lambda: of_tasks(self._api.tasks))
         metrics = await self._serve_metrics()
+        http = await self._bind_http()
         self._server = GrpcServer(self._settings.grpc_address, services, with_reflection=True)
         self._address = await self._server.start()
         while not (self._poller.lane and len(self._poller.lane.active()) == self._constants.ranges):
@@ -127,9 +136,11 @@ class Embedded:
                     task.result()
         await self._server.set_serving("", True)
         self._started = True
-        log.info("ready", mode="embedded", grpc=self._address, metrics=metrics, data=str(self._data_dir))
+        log.info("ready", mode="embedded", grpc=self._address, http=http, metrics=metrics, data=str(self._data_dir))
         if self._ready:
-            self._ready(self._address)
+            self._ready(self._address, http)
+        if self._rest:
+            self._working.append(asyncio.create_task(self._rest.serve()))
 
     async def _serve_metrics(self) -> str:
         if not self._settings.metrics_address:
@@ -141,6 +152,21 @@ class Embedded:
             return await self._metrics_server.start()
         except ConfigError as error:
             raise ConfigError(f"metrics: {error}; --metrics-address names another address, or '' for none") from error
+
+    async def _bind_http(self) -> str:
+        address = self._settings.http_address
+        if not address:
+            return ""
+        rest = self._api.rest(address, lambda: self._started, self._metrics.gather, SHUTDOWN_S_MAX / 2)
+        try:
+            bound = await rest.start()
+        except ConfigError as error:
+            if not self._http_may_miss:
+                raise ConfigError(f"REST: {error}; --http-address names another address, or '' for none") from error
+            log.warning("no REST: --http-address names another address, or '' for none", error=str(error))
+            return ""
+        self._rest = rest
+        return bound
 
     async def work(self) -> None:
         """Until one of its parts fails."""
@@ -171,7 +197,8 @@ class Embedded:
         """Takes no more, finishes what is at work, stores progress, closes; also where the start ended half-way."""
         self._started = False
         if hasattr(self, "_server"):
-            await asyncio.gather(self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2))
+            endings = [self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2)]
+            await asyncio.gather(*endings, *([self._rest.stop()] if self._rest else []))
             await self._api.close()
         if hasattr(self, "_working"):
             self._poller.stop()

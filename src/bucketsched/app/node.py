@@ -30,6 +30,7 @@ from ..adapters.zookeeper.tree import TreeMissing, create_tree
 from ..adapters.zookeeper.witness import ZooKeeperWitness
 from ..api.internal import OwnerServicer
 from ..api.reports import ReportServicer
+from ..api.rest.server import RestServer
 from ..api.rpc import Service
 from ..api.server import GrpcServer
 from ..api.worker import WorkerServicer
@@ -86,7 +87,7 @@ def clock_limits_of(settings: Settings) -> ClockLimits:
 class Node:
     """Starts what its roles need, and nothing else."""
 
-    def __init__(self, settings: Settings, ready: Callable[[str], None] | None) -> None:
+    def __init__(self, settings: Settings, ready: Callable[[str, str], None] | None) -> None:
         self._settings, self._ready = settings, ready
         self._roles = settings.node.roles
         self._clock = SystemClock(limits=clock_limits_of(settings))
@@ -99,6 +100,7 @@ class Node:
         self._metrics_server: MetricsServer | None = None
         self._hub: WorkerHub | None = None
         self._poller: PollerRole | None = None
+        self._rest: RestServer | None = None
         self._started = False
 
     # ---- start
@@ -118,14 +120,21 @@ class Node:
             self._metrics.add(lambda: of_poller(poller))
         internal = await self._serve_internal() if {"poller", "coordinator"} & set(self._roles) else ""
         public = await self._serve_public()
+        http = await self._serve_http()
         self._watch_clock()  # now that the settings have turned out to be right: they are told of in one line
         await self._begin_work(public, internal)
         self._started = True
         log.info(
-            "ready", roles=",".join(self._roles), grpc=public, internal=internal, metrics=metrics, member=self._name
+            "ready",
+            roles=",".join(self._roles),
+            grpc=public,
+            http=http,
+            internal=internal,
+            metrics=metrics,
+            member=self._name,
         )
         if self._ready:
-            self._ready(public)
+            self._ready(public, http)
 
     def _watch_clock(self) -> None:
         """From now on other machines are asked for the time."""
@@ -215,6 +224,19 @@ class Node:
         )
         bound = await self._listen(server, "grpc_address")
         return self._settings.node.advertise_grpc or bound
+
+    async def _serve_http(self) -> str:
+        address = self._settings.node.http_address if "api" in self._roles else ""
+        if not address:
+            return ""
+        rest = self._api.rest(address, lambda: self._started, self._metrics.gather, DRAIN_S_MAX)
+        try:
+            bound = await rest.start()
+        except ConfigError as error:
+            raise ConfigError(f"setting node.http_address: {error}") from error
+        self._rest = rest
+        self._spawn(rest.serve())
+        return bound
 
     async def _listen(self, server: GrpcServer, setting: str) -> str:
         self._servers.append(server)
@@ -325,6 +347,8 @@ class Node:
         endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]
         if self._hub:
             endings.append(self._hub.drain(DRAIN_S_MAX))
+        if self._rest:
+            endings.append(self._rest.stop())
         ending = asyncio.gather(*endings, return_exceptions=True)
         if self._poller:
             await self._poller.leave(self._settings.node.shutdown_s_max / 2)

@@ -33,6 +33,11 @@ RESERVE_MIB_DEFAULT = 64
     help="Where to listen; port 0 takes a free one.",
 )
 @click.option(
+    "--http-address",
+    metavar="HOST:PORT",
+    help="Where REST is served; '' for nowhere [127.0.0.1:8080, unless that is taken].",
+)
+@click.option(
     "--metrics-address",
     metavar="HOST:PORT",
     default=METRICS_ADDRESS_DEFAULT,
@@ -55,18 +60,24 @@ RESERVE_MIB_DEFAULT = 64
 )
 @output_options
 def dev(
-    connection: Connection, data_dir: str, grpc_address: str, metrics_address: str, reserve_mib: int, max_mib: int
+    connection: Connection,
+    data_dir: str,
+    grpc_address: str,
+    http_address: str | None,
+    metrics_address: str,
+    reserve_mib: int,
+    max_mib: int,
 ) -> int:
     """Run everything in one process, on SQLite, until SIGINT or SIGTERM. Says on stdout when it is ready."""
     from .. import app
 
-    def ready(address: str) -> None:
+    def ready(address: str, http: str) -> None:
         if connection.output == "json":
-            print(json.dumps({"address": address, "data_dir": data_dir}), flush=True)
+            print(json.dumps({"address": address, "http_address": http, "data_dir": data_dir}), flush=True)
         else:
-            print(f"bucketsched is ready at {address}, data in {data_dir}", flush=True)
+            print(f"bucketsched is ready at {address}, {_rest(http)}data in {data_dir}", flush=True)
 
-    return app.run_dev(data_dir, grpc_address, metrics_address, reserve_mib, max_mib, ready)
+    return app.run_dev(data_dir, grpc_address, metrics_address, reserve_mib, max_mib, ready, http_address)
 
 
 @click.command()
@@ -80,13 +91,18 @@ def node(connection: Connection, load: Callable[..., Any], roles: str | None) ->
     given = {"node": {"roles": [role.strip() for role in roles.split(",")]}} if roles is not None else {}
     settings = load(given)
 
-    def ready(address: str) -> None:
+    def ready(address: str, http: str) -> None:
         if connection.output == "json":
-            print(json.dumps({"address": address, "roles": list(settings.node.roles)}), flush=True)
+            told = {"address": address, "http_address": http, "roles": list(settings.node.roles)}
+            print(json.dumps(told), flush=True)
         else:
-            print(f"bucketsched is ready at {address} ({', '.join(settings.node.roles)})", flush=True)
+            print(f"bucketsched is ready at {address}, {_rest(http)}as {', '.join(settings.node.roles)}", flush=True)
 
     return app.run_node(settings, ready)
+
+
+def _rest(http: str) -> str:
+    return f"REST at http://{http}, " if http else ""
 
 
 @click.group()

@@ -67,7 +67,7 @@ class TaskEvent:
 def rfc3339(ms: int) -> str:
     """An instant with milliseconds, UTC."""
     seconds, rest = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{rest:03d}Z"
 
 
 @lru_cache(KINDS_CACHED_MAX)

@@ -1,0 +1,219 @@
+"""What bodies look like: checked for their shape when they come in, and described in /openapi.json.
+
+Lengths, patterns and limits are decided by `core.validation`; the document repeats those that never change.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...core.catalog import QueueKind
+from ...core.errors import InvalidArgument
+from ...core.task import Priority, TaskState
+from ...core.validation import CONTENT_TYPE_LENGTH_MAX, PARTITIONS_MAX, REPLICATION_MAX, TYPE_LENGTH_MAX
+from .json_text import Members
+
+Model = TypeVar("Model", bound=BaseModel)
+PriorityName = Literal["HIGH", "NORMAL", "LOW"]
+
+
+def described(text: str, **schema: Any) -> Any:
+    """A field with a description, and schema keywords that are only told, not checked here."""
+    return Field(description=text, json_schema_extra=schema or None)
+
+
+NAME: dict[str, Any] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"}
+INSTANT: dict[str, Any] = {"format": "date-time"}
+TaskId = Annotated[str, described("Names the task, and where it lives.", format="uuid")]
+Instant = Annotated[str, described("RFC 3339, UTC, with milliseconds.", **INSTANT)]
+
+
+class Asked(BaseModel):
+    """A request's body: fields that there are none of are refused, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NewTask(Asked):
+    """A task. At most one of `run_at` and `delay`, and at most one of `payload` and `payload_base64`."""
+
+    type: Annotated[str, described("What a worker chooses its handler by.", minLength=1, maxLength=TYPE_LENGTH_MAX)]
+    payload: Annotated[Any, described("Any JSON value; kept as the bytes that it was sent as.")] = None
+    payload_base64: Annotated[str | None, described("Any bytes.", contentEncoding="base64")] = None
+    run_at: Annotated[
+        str | None, described("When it is due; past, or neither this nor `delay`: at once. RFC 3339.", **INSTANT)
+    ] = None
+    delay: Annotated[
+        str | int | float | None, described("When it is due, from now: 24h, 1h30m, 250ms, PT24H, or seconds.")
+    ] = None
+    queue: Annotated[str | None, described("Where it goes; without: `default`.", **NAME)] = None
+    namespace: Annotated[str | None, described("Whose it is; without: `default`.", **NAME)] = None
+    metadata: Annotated[dict[str, str] | None, described("Travels beside the payload.")] = None
+    priority: Annotated[PriorityName | None, described("Without: NORMAL.")] = None
+    task_id: Annotated[
+        str | None, described("That of an earlier try, which makes this the same task.", format="uuid")
+    ] = None
+    content_type: Annotated[
+        str | None, described("Of the payload; without: application/json.", maxLength=CONTENT_TYPE_LENGTH_MAX)
+    ] = None
+
+
+class NewTasks(Asked):
+    """Many tasks."""
+
+    tasks: Annotated[list[NewTask], described("Each is answered for itself.")]
+
+
+class NewQueue(Asked):
+    """A queue. Cluster mode only: KAFKA, `topic`, `partitions`, `replication`."""
+
+    name: Annotated[str, described("Unique within its namespace.", **NAME)]
+    kind: Annotated[Literal["WORKER", "KAFKA"] | None, described("Who takes its tasks; without: WORKER.")] = None
+    namespace: Annotated[str | None, described("Without: `default`.", **NAME)] = None
+    topic: Annotated[str | None, described("Of KAFKA queues; without: namespace.name.")] = None
+    partitions: Annotated[
+        int | None, described("Without, or 0: the server's default.", minimum=0, maximum=PARTITIONS_MAX)
+    ] = None
+    replication: Annotated[
+        int | None, described("Without, or 0: the server's default.", minimum=0, maximum=REPLICATION_MAX)
+    ] = None
+    priority_topics: Annotated[bool | None, described("A topic of its own for HIGH and for LOW.")] = None
+
+
+class CreatedTask(BaseModel):
+    """It will be dispatched, whatever happens."""
+
+    task_id: TaskId
+    status: TaskState
+    run_at: Instant
+
+
+class Task(BaseModel):
+    """A task as it stands."""
+
+    task_id: TaskId
+    namespace: str
+    queue: str
+    type: str
+    status: TaskState
+    run_at: Annotated[Instant, described("The due time asked for.")]
+    priority: PriorityName
+    content_type: Annotated[str, described("Of the payload; may be empty.")]
+    metadata: dict[str, str]
+    generation: Annotated[int, described("+1 at each move to another due time.")]
+    attempts: Annotated[int, described("How often it was dispatched.")]
+    created_at: Instant
+    dispatched_at: Instant | None
+    cancelled_at: Instant | None
+    failed_at: Instant | None
+    error: Annotated[str | None, described("Why it FAILED.")]
+    payload: Annotated[Any, described("Where it is JSON.")] = None
+    payload_base64: Annotated[str | None, described("Where it is not.", contentEncoding="base64")] = None
+
+
+class Cancelled(BaseModel):
+    """It will not be dispatched, for good."""
+
+    task_id: TaskId
+    status: TaskState
+    outcome: Literal["CANCELLED", "ALREADY_CANCELLED"]
+
+
+class Queue(BaseModel):
+    """A queue as it is stored."""
+
+    namespace: str
+    name: str
+    kind: QueueKind
+    topic: str
+    partitions: int
+    replication: int
+    priority_topics: bool
+    created_at: Instant
+
+
+class Queues(BaseModel):
+    """A page."""
+
+    queues: list[Queue]
+    next_page_token: Annotated[str, described("Empty: there is no more.")]
+
+
+class Health(BaseModel):
+    """How the process stands."""
+
+    status: Literal["SERVING", "NOT_SERVING"]
+    mode: str
+    version: str
+
+
+class Alive(BaseModel):
+    """A word for whoever restarts processes, or sends requests to them."""
+
+    status: str
+
+
+class Detail(BaseModel):
+    """What is at fault, or what to do."""
+
+    field: str | None = None
+    retry_after_ms: int | None = None
+    task_id: Annotated[str | None, described("Send the same again with it: it is the same task.")] = None
+    outcome: str | None = None
+    reason: str | None = None
+
+
+class Error(BaseModel):
+    """As google.rpc.Status; `code` is HTTP's, `status` is the name of google.rpc's code."""
+
+    code: int
+    status: str
+    message: str
+    details: list[Detail]
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is not a success."""
+
+    error: Error
+
+
+class TaskResult(BaseModel):
+    """Either a task or an error."""
+
+    code: Annotated[int, described("As the answer's would be, had it been created alone.")]
+    task_id: str | None = None
+    status: str | None = None
+    run_at: str | None = None
+    error: Error | None = None
+
+
+class TaskResults(BaseModel):
+    """One a task, in their order."""
+
+    results: list[TaskResult]
+
+
+COMPONENTS: tuple[type[BaseModel], ...] = (NewTask, NewTasks, NewQueue)
+"""What the document has to describe beside the answers."""
+PRIORITIES = {priority.name: priority for priority in Priority}
+
+
+def shaped(model: type[Model], found: Members) -> Model:
+    """The members as `model` has them. Raises InvalidArgument with the field whose shape is wrong."""
+    try:
+        return model.model_validate({name: written.value for name, written in found.items()})
+    except ValidationError as error:
+        raise _argument(model, error) from None
+
+
+def _argument(model: type[BaseModel], error: ValidationError) -> InvalidArgument:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"][: 2 if first["loc"][0] == "metadata" else 1])
+    if first["type"] == "extra_forbidden":
+        return InvalidArgument(field, f"there is no such field; there are {', '.join(model.model_fields)}")
+    if first["type"] == "missing":
+        return InvalidArgument(field, "must be given")
+    return InvalidArgument(field, first["msg"].replace("Input should be", "must be"))
