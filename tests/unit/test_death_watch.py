@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from bucketsched.adapters.memory.leases import MemoryLeaseWorld, MemoryMembership, MemoryPlanStore
 from bucketsched.adapters.system_clock import SystemClock
@@ -108,6 +109,50 @@ async def test_it_watches_others_with_an_address_and_nobody_for_longer_than_he_i
         await second.leave()
         await until(lambda: peers.asked == [])
     await api.leave()
+
+
+class OddPeers(FakePeers):
+    """An address that is none can't be watched."""
+
+    async def died(self, address: str) -> None:
+        if ":" not in address:
+            raise ValueError(f"invalid literal for int(): {address}")
+        await super().died(address)
+
+
+async def test_one_that_can_not_be_watched_is_said_and_the_others_are_watched_on(world: MemoryLeaseWorld) -> None:
+    one = await join(world, "one")
+    peers = OddPeers()
+    with capture_logs() as logs:
+        async with running(world, one, "one", peers):
+            odd = await join(world, "odd", address="nowhere")
+            await until(lambda: any(log["event"] == "a process can't be watched" for log in logs))
+            await join(world, "dead")
+            await until(lambda: peers.asked == ["dead:7401"])
+            peers.kill("dead")
+            await until(lambda: names(world) == {"one", "odd"})
+            await odd.leave()
+    said = [log for log in logs if log["event"] == "a process can't be watched"]
+    assert (len(said), said[0]["member"], said[0]["address"]) == (1, "odd", "nowhere")
+
+
+async def test_an_eviction_that_fails_as_nobody_expects_is_tried_again(
+    world: MemoryLeaseWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await join(world, "one")
+    await join(world, "dead")
+    peers, evict, failures = FakePeers(), MemoryPlanStore.evict, [RuntimeError("once"), RuntimeError("twice")]
+
+    async def failing(store: MemoryPlanStore, member: Member) -> bool:
+        if failures:
+            raise failures.pop()
+        return await evict(store, member)
+
+    monkeypatch.setattr(MemoryPlanStore, "evict", failing)
+    async with running(world, one, "one", peers):
+        peers.kill("dead")
+        await until(lambda: names(world) == {"one"})
+    assert failures == []
 
 
 async def test_a_dead_coordinator_is_evicted_by_the_next(world: MemoryLeaseWorld) -> None:

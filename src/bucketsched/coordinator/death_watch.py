@@ -20,6 +20,9 @@ log = structlog.get_logger(__name__)
 EVICT_RETRY_S_MIN, EVICT_RETRY_S_MAX = 0.02, 0.5
 """Until the dead member is gone: another may have to become the coordinator first."""
 
+WATCH_RETRY_S = 5.0
+"""Until a process is watched again that could not be."""
+
 Key = tuple[str, int]
 """A member and its incarnation."""
 
@@ -62,12 +65,29 @@ class DeathWatch:
         return {(m.member_id, m.incarnation): m for m in members}
 
     async def _watch(self, key: Key, member: Member) -> None:
-        await self._peers.died(member.internal_address)
+        await self._died(member)
         self._burials[key] = self._watched.pop(key)
         try:
             await self._bury(key, member)
         finally:
             del self._burials[key]
+
+    async def _died(self, member: Member) -> None:
+        """Returns once it is dead. What can't be watched, such as an address that is none, is left to its session."""
+        while True:
+            try:
+                await self._peers.died(member.internal_address)
+                return
+            except Exception as error:
+                address = member.internal_address
+                log.warning(
+                    "a process can't be watched",
+                    member=member.member_id,
+                    address=address,
+                    error=repr(error),
+                    recurring=address,
+                )
+            await self._clock.sleep(WATCH_RETRY_S)
 
     async def _bury(self, key: Key, member: Member) -> None:
         """Until it is no member any more, whoever evicted it."""
@@ -79,5 +99,7 @@ class DeathWatch:
                     log.info("a dead process was evicted", member=member.member_id, lane=member.lane)
             except (Unavailable, OwnershipLost) as error:
                 log.info("a dead process is not evicted", member=member.member_id, error=str(error))
+            except Exception:  # whatever it is, the others are to be watched on, and this one is dead
+                log.exception("a dead process could not be evicted", member=member.member_id, recurring=True)
             await self._clock.sleep(pause)
             pause = min(2 * pause, EVICT_RETRY_S_MAX)
