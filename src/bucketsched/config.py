@@ -87,6 +87,8 @@ class NodeSettings(Section):
     """A node whose kernel says that its clock is less exact than this gives its ranges to others."""
     clock_offset_ms_max: int = Field(500, ge=20, le=60_000)
     """A node whose kernel clock is off by more, as most witnesses say, gives its ranges to others and takes none."""
+    cut_off_s_max: float = Field(3, ge=1, le=600)
+    """A node with a lane that can't reach Kafka or Cassandra for so long leaves its ranges to nodes that can."""
     shutdown_s_max: float = Field(20, gt=0, le=600)
 
     @field_validator(

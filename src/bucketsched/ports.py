@@ -287,6 +287,8 @@ class Member:
     """It is about to end: its lane is to be given nothing, and its ranges to others."""
     name: str = ""
     """The node's name, by which operators and orders know it; "": the member id."""
+    ailing: str = ""
+    """What it can't reach, or has not reached yet, and needs to serve ranges: its lane is to be given nothing new."""
     incarnation: int = field(default=0, compare=False)
     """Which of the process's joinings this is, as the service numbers them; 0: it has not joined."""
 
@@ -341,11 +343,15 @@ class Membership(Protocol):
         """
         ...
 
-    async def announce_leaving(self) -> None:
-        """Tells coordinators that this member is `leaving`: they see it when they read next.
+    async def announce_leaving(self, leaving: bool = True) -> None:
+        """Tells all others that this member is `leaving`, or that it stays after all.
 
         Raises Unavailable, OwnershipLost (it is no member).
         """
+        ...
+
+    async def announce_ailing(self, ailing: str) -> None:
+        """Tells all others what this member can't reach, "" where nothing is wrong. Raises likewise."""
         ...
 
     def session_lost(self) -> bool:
@@ -416,6 +422,8 @@ class Rebalance:
     moves: tuple[Move, ...]
     at_once: int
     state: RebalanceState = RebalanceState.RUNNING
+    failed: tuple[int, ...] = ()
+    """The ranges whose new owner did not take them in time: they were planned back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,31 @@ async def test_a_member_that_leaves_says_so_and_stays_one_until_it_has_left(clus
         await cluster.membership().announce_leaving()
 
 
+async def test_the_others_are_told_at_once_what_a_member_says_of_itself(cluster: ClusterUnderTest) -> None:
+    first, _ = await joined(cluster, "a")
+    second, _ = await joined(cluster, "b")
+
+    def seen() -> tuple[str, bool]:
+        [other] = [m for m in second.members() if m.member_id == "a"]
+        return other.ailing, other.leaving
+
+    for ailing in ("Kafka", "Kafka, Cassandra", ""):
+        await first.announce_ailing(ailing)
+        await until(lambda ailing=ailing: seen() == (ailing, False))
+    await first.announce_ailing("Kafka")
+    await first.announce_leaving()
+    await until(lambda: seen() == ("Kafka", True))
+    await first.announce_leaving(False)
+    await until(lambda: seen() == ("Kafka", False))
+    await first.leave()
+    assert (await first.join(member("a"), wants_lane=True)).ailing == ""
+    await until(lambda: seen() == ("", False))
+    await first.announce_ailing("Cassandra")
+    await until(lambda: seen() == ("Cassandra", False))
+    with pytest.raises(OwnershipLost):
+        await cluster.membership().announce_ailing("")
+
+
 async def test_a_join_to_an_unreachable_service_is_unavailable(cluster: ClusterUnderTest) -> None:
     await cluster.cut()
     membership = cluster.membership()

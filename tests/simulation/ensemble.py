@@ -200,9 +200,13 @@ class SimMembership:
             self._seen = self._version
         return self._version
 
-    async def announce_leaving(self) -> None:
+    async def announce_leaving(self, leaving: bool = True) -> None:
         """See ports.Membership."""
-        await _ask(self._network, self._node, lambda: at_once(self._server.announce_leaving()))
+        await _ask(self._network, self._node, lambda: at_once(self._server.announce_leaving(leaving)))
+
+    async def announce_ailing(self, ailing: str) -> None:
+        """See ports.Membership."""
+        await _ask(self._network, self._node, lambda: at_once(self._server.announce_ailing(ailing)))
 
     def session_lost(self) -> bool:
         """See ports.Membership."""

@@ -150,7 +150,7 @@ def test_all_ranges_have_owners_of_the_best_standing_there_is(
     standing = {seat.lane: seat.standing for seat in seats}
     for range_id, lane in assignment.items():
         kept = current.get(range_id) == lane
-        assert standing[lane] is best or (kept and standing[lane] is not Standing.DRAINED)
+        assert standing[lane] is best or (kept and (standing[lane] is not Standing.DRAINED or best is Standing.AILING))
 
 
 @given(RANGES, SEATS, CURRENT, SHARES)
@@ -161,6 +161,23 @@ def test_who_is_cordoned_or_held_off_keeps_what_he_has(
     if any(seat.standing is Standing.OPEN for seat in seats):
         keeps = {seat.lane for seat in seats if seat.standing in (Standing.CORDONED, Standing.HELD_OFF)}
         assert all(assignment[r] == lane for r, lane in current.items() if r < ranges and lane in keeps)
+
+
+@given(RANGES, seats_of(st.sampled_from([Standing.AILING, Standing.DRAINED])), CURRENT, SHARES)
+def test_nothing_that_has_an_owner_moves_to_one_that_ails(
+    ranges: int, seats: list[Seat], current: dict[int, int], share: float | None
+) -> None:
+    assignment, standing = distribute(ranges, seats, current, share), {seat.lane: seat.standing for seat in seats}
+    for range_id, lane in assignment.items():
+        if current.get(range_id) in standing and standing[lane] is Standing.AILING:
+            assert current[range_id] == lane
+
+
+def test_one_that_ails_keeps_what_it_has_beside_a_newcomer() -> None:
+    before = {0: 0, 1: 0, 2: 1, 3: 1}
+    seats = [Seat(0, standing=Standing.AILING), Seat(1), Seat(2)]
+    assert distribute(4, seats, before, IMBALANCE_SHARE) == {0: 0, 1: 0, 2: 1, 3: 2}
+    assert distribute(5, [Seat(0, standing=Standing.AILING), Seat(1)], before) == before | {4: 1}
 
 
 @given(RANGES, SEATS, CURRENT, SHARES)

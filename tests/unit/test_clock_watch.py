@@ -6,21 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from poller_world import Pollers, some_pollers
 from structlog.testing import capture_logs
-from tests.unit.lane_world import World
 
-from bucketsched.adapters.memory.journal import MemoryJournal
-from bucketsched.adapters.memory.leases import MemoryMembership, MemoryPlanStore
 from bucketsched.adapters.system_clock import LOOK_NS, SystemClock
 from bucketsched.app.clock_watch import CHECK_S, ClockWatch
-from bucketsched.app.poller_role import PollerRole
-from bucketsched.coordinator.planning import Coordinator, PlanningLimits
 from bucketsched.core.clock_discipline import NS_PER_MS, NS_PER_S, ClockLimits, Look
 from bucketsched.core.clock_discipline import Testimony as Said
 from bucketsched.core.clock_votes import Interval
 from bucketsched.core.errors import Unavailable
-from bucketsched.poller.limits import LaneLimits
-from bucketsched.ports import Member
 
 TRUTH_NS = 1_700_000_000 * NS_PER_S
 
@@ -159,43 +153,10 @@ async def test_witnesses_are_let_go() -> None:
 # ---------------------------------------------------------------- what a poller does
 
 
-class Pollers:
-    """Poller roles in one memory world, and a coordinator."""
-
-    def __init__(self, world: World) -> None:
-        self.world, self.tasks = world, list[asyncio.Task[None]]()
-        self.roles: list[PollerRole] = []
-        self.memberships: list[MemoryMembership] = []
-        coordinator = Coordinator(MemoryPlanStore(world.leases), world.clock, PlanningLimits(settle_s=0.1))
-        self.tasks.append(asyncio.create_task(coordinator.run()))
-
-    def start(self, name: str, objection: Callable[[], str] = lambda: "") -> PollerRole:
-        world, membership = self.world, MemoryMembership(self.world.leases)
-
-        async def prepare() -> None:
-            pass
-
-        role = PollerRole(
-            Member(name, ("poller",)), membership, lambda lane: MemoryJournal(world.journal, lane), world.store,
-            world.checkpoints, world.catalog, world.clock, world.constants, LaneLimits(), prepare,
-        )  # fmt: skip
-        role.objection = objection
-        self.roles.append(role)
-        self.memberships.append(membership)
-        self.tasks.append(asyncio.create_task(role.work()))
-        return role
-
-    def active(self, role: PollerRole) -> int:
-        return len(role.lane.active()) if role.lane else 0
-
-
 @pytest.fixture
 async def pollers() -> AsyncIterator[Pollers]:
-    pollers = Pollers(await World().prepare())
-    yield pollers
-    for task in pollers.tasks:
-        task.cancel()
-    await asyncio.gather(*pollers.tasks, return_exceptions=True)
+    async with some_pollers() as made:
+        yield made
 
 
 async def test_a_poller_whose_clock_is_not_trusted_is_a_member_without_a_lane(pollers: Pollers) -> None:

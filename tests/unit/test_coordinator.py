@@ -420,6 +420,23 @@ async def test_moves_to_a_lane_that_is_gone_are_skipped(world: MemoryLeaseWorld)
         assert lanes(world) == {0: 8}
 
 
+async def test_a_move_that_its_target_never_carries_out_fails_and_the_others_go_on(world: MemoryLeaseWorld) -> None:
+    """Nobody takes anything here, so every move of the first lane comes to nothing."""
+    await join(world, "a")
+    await join(world, "b")
+    world.plan = Plan(1, dict.fromkeys(range(5), 0) | dict.fromkeys(range(5, 8), 1))
+    async with ordered(world, replace(FAST, move_s_max=0.2)) as store:
+        moves = (Move(0, 0, 1), Move(1, 0, 1))
+        assert await store.write_orders(replace(await store.read_orders(), rebalance=Rebalance("r", moves, 1)))
+        await until(lambda: world.plan.assignment[0] == 1)
+        await until(lambda: world.plan.assignment[1] == 1)
+        assert world.plan.assignment[0] == 0, "planned back"
+        await until(lambda: world.orders.rebalance is not None and world.orders.rebalance.state is RebalanceState.DONE)
+        assert world.orders.rebalance is not None
+        assert world.orders.rebalance.failed == (0, 1)
+        assert world.plan.assignment[1] == 0
+
+
 async def test_while_moves_are_ordered_only_what_has_no_owner_is_planned_beside_them(world: MemoryLeaseWorld) -> None:
     """In between one lane has nearly nothing; afterwards its share again."""
     one, two = await join(world, "a"), await join(world, "b")

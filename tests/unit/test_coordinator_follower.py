@@ -43,6 +43,13 @@ class Taker:
         self.preloads: list[int] = []
         self.preloaded: set[int] = set()
         self.loads = True
+        self.unwanted: set[int] = set()
+
+    def forgo(self, range_id: int) -> None:
+        self.unwanted.add(range_id)
+
+    def want(self, range_id: int) -> None:
+        self.unwanted.discard(range_id)
 
     async def preload(self, range_id: int) -> bool:
         self.preloads.append(range_id)
@@ -327,3 +334,17 @@ async def test_what_is_planned_otherwise_is_not_kept_ready(
         plan(world, dict.fromkeys(range(8), 0))
         await until(lambda: b.preloaded == set())
         assert a.ranges == set(range(8))
+
+
+async def test_a_range_that_goes_elsewhere_while_it_is_being_taken_is_forgone(world: MemoryLeaseWorld) -> None:
+    membership, taker = await join(world, "a")
+    async with following(membership, 0, taker):
+        taker.gates[3] = asyncio.Event()
+        plan(world, {3: 0})
+        await until(lambda: taker.tries[3] == 1)
+        plan(world, {3: 1})
+        await until(lambda: taker.unwanted == {3})
+        plan(world, {3: 0})
+        await until(lambda: taker.unwanted == set())
+        taker.gates[3].set()
+        await until(lambda: taker.ranges == {3})

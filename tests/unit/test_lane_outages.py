@@ -184,3 +184,42 @@ async def test_partitions_that_can_not_be_read_hold_up_no_others() -> None:
     await world.pass_ms(9_000, step_ms=100)
     assert world.dispatched() == [row.ref]
     await world.close()
+
+
+async def test_a_range_that_can_not_be_taken_is_given_back_when_others_are_to_have_it(world: World) -> None:
+    """Whoever takes it next fences its former owner all the same."""
+    first = await world.process("first")
+    await world.pass_ms(100)
+    [row] = await created(world, first, [60_000])
+    await first.crash()
+    second = await world.process("second", range(0))
+    world.checkpoints.down = True
+    taking = asyncio.create_task(second.lane.take(0))
+    await world.pass_ms(3_000)
+    assert second.lane.ranges == {0}
+    second.lane.forgo(0)
+    await world.until(taking.done)
+    assert taking.exception() is None
+    assert second.lane.ranges == set()
+    world.checkpoints.down = False
+    state = world.leases.ranges[0]
+    assert (state.holder, state.released, state.unfenced()) == (None, True, (first.slot,))
+    third = await world.process("third")
+    assert third.lane.active() == {0, 1}
+    await world.until(lambda: row.ref in world.dispatched(), within_ms=70_000)
+    world.check()
+
+
+async def test_a_range_that_is_wanted_again_goes_on_being_taken(world: World) -> None:
+    await (await world.process("first")).crash()
+    second = await world.process("second", range(0))
+    world.checkpoints.down = True
+    taking = asyncio.create_task(second.lane.take(0))
+    await world.pass_ms(300)
+    await second.lane.give_up(0)
+    second.lane.want(0)
+    await world.pass_ms(5_000)
+    assert not taking.done()
+    world.checkpoints.down = False
+    await world.until(taking.done)
+    assert second.lane.active() == {0}

@@ -52,6 +52,7 @@ from .checkpoints import readable_checkpoints
 from .clock_watch import ClockWatch
 from .metrics import Metrics, of_clock, of_poller, of_tasks
 from .poller_role import PollerRole
+from .reach import Reach, ask_checkpoints, ask_journal, contact_limits
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.2
@@ -92,6 +93,7 @@ class Node:
         self._roles = settings.node.roles
         self._clock = SystemClock(limits=clock_limits_of(settings))
         self._clock_watch: ClockWatch | None = None
+        self._probe: KafkaJournal | None = None
         self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
         self._working: list[asyncio.Task[None]] = []
         self._servers: list[GrpcServer] = []
@@ -274,6 +276,7 @@ class Node:
         if self._poller:
             self._poller.announce(member)
             self._poller.objection = self._clock.objection
+            self._watch_reach(self._poller)
             self._spawn(self._poller.work())
         else:
             await self._ensure_tree()
@@ -298,6 +301,18 @@ class Node:
                         task.result()
         for server in self._servers:
             await server.set_serving("", True)
+
+    def _watch_reach(self, poller: PollerRole) -> None:
+        """From now on the poller knows whether it can reach Kafka and Cassandra."""
+        self._probe = KafkaJournal(self._settings.kafka, self._constants, 0)  # which is only read through
+        limits, ranges = contact_limits(self._settings.node.cut_off_s_max), self._constants.ranges
+        questions = {
+            "Kafka": ask_journal(self._probe, self._constants.lanes, lambda: poller.lane, limits.doubt_s),
+            "Cassandra": ask_checkpoints(self._checkpoints, ranges),
+        }
+        reach = Reach(questions, self._clock, limits)
+        poller.ailing, poller.cut_off = reach.ailing, reach.cut_off
+        self._spawn(reach.run())
 
     async def _trim_journal(self) -> None:
         """Through a journal that is only read: which lane it would write does not matter."""
@@ -367,5 +382,7 @@ class Node:
             await asyncio.gather(self._internal.stop(DRAIN_S_MAX), return_exceptions=True)
         if self._clock_watch:
             await self._clock_watch.close()
+        if self._probe:
+            await self._probe.close()
         if hasattr(self, "_session"):
             await self._session.close()

@@ -89,7 +89,8 @@ class Ownership:
             if (len(found.done), len(found.moving)) != before:
                 before = (len(found.done), len(found.moving))
                 skipped = f", {len(found.skipped)} skipped" if found.skipped else ""
-                say(f"{len(found.done)} of {len(now.moves)} moved, {len(found.moving)} under way{skipped}")
+                failed = f", {len(found.failed)} failed" if found.failed else ""
+                say(f"{len(found.done)} of {len(now.moves)} moved, {len(found.moving)} under way{skipped}{failed}")
             over = now.state is RebalanceState.DONE or not found.moving
             if now.state is not RebalanceState.RUNNING and over:
                 return now.state, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -40,6 +41,8 @@ TURN_S = 0.3
 """Between two lanes that would step aside at the same time: the last one sees that the others leave, and stays."""
 STEP_ASIDE_S_MAX = 60.0
 """How long others may take to take over what a node with a wrong clock gives up."""
+STARTING = "starting"
+"""What ails a lane until it has begun: it has not proved yet that it can commit."""
 LOOK_S = 0.02
 PLAN_S_MAX = 2.0
 """How long a process that leaves waits for a plan that says so: without a coordinator there is none."""
@@ -82,9 +85,13 @@ class PollerRole:
         self._calls = calls
         self._follower: RangeFollower | None = None
         self._slot = -1
-        self._stopping = False
+        self._stopping = self._told_leaving = False
         self.objection: Callable[[], str] = lambda: ""
         """Why this process should own no ranges; "": nothing speaks against it."""
+        self.ailing: Callable[[], str] = lambda: ""
+        """What it can't reach, or has not reached yet; while there is anything it gets nothing new."""
+        self.cut_off: Callable[[], str] = lambda: ""
+        """Why it can't work for its ranges at all, so that others should, if nothing ails them; "": it can."""
         self.lane: Lane | None = None
         self.counters = LaneCounters()
 
@@ -107,36 +114,100 @@ class PollerRole:
     async def _stand_by(self) -> None:
         """While something speaks against owning ranges; as a member without a lane, for the sake of other roles."""
         began, joined = self._clock.monotonic(), False
-        while (reason := self.objection()) and not self._stopping:
+        while (reason := self.objection() or self._doubts()) and not self._stopping:
             if self._clock.monotonic() - began >= STAND_BY_S:
                 log.error("no ranges are taken", reason=reason, recurring=True)
                 if not joined or self._membership.session_lost():
-                    await self._prepare()
-                    await self._membership.join(self._member, wants_lane=False)
-                    joined = True
-            await self._clock.sleep(CLOCK_LOOK_S)
+                    joined = await self._join_without_a_lane()
+            await self._clock.sleep(LOOK_S if not joined else CLOCK_LOOK_S)
 
-    async def _step_aside(self) -> None:
-        """Returns once something speaks against owning ranges and they are given to others; never where it is alone."""
+    def _doubts(self) -> str:
+        ailing = self.ailing()
+        return f"no steady contact with {ailing} yet" if ailing else ""
+
+    async def _join_without_a_lane(self) -> bool:
+        try:
+            await self._prepare()
+        except Unavailable as error:
+            log.warning("joining unprepared", reason=str(error), recurring=True)  # it needs what can't be reached
+        await self._membership.join(self._member, wants_lane=False)
+        return True
+
+    async def _step_aside(self) -> bool:
+        """Returns once its ranges are given to others as something speaks against its owning them; never where nobody
+        could take them. False: it could not hand them over, so that it is to leave them as they are.
+        """
+        told = STARTING
         while True:
-            await self._clock.sleep(CLOCK_LOOK_S)
+            told = await self._tell(told)
             if self.objection():
                 await self._clock.sleep(TURN_S * self._slot)
             if reason := self.objection():
                 if self._has_heirs():
                     log.error("giving the ranges up", reason=reason)
                     await self.leave(STEP_ASIDE_S_MAX)
-                    return
+                    return True
                 log.error("there is nobody to give the ranges to", reason=reason, recurring=True)
+            elif await self._is_cut_off() and await self._leave_for_others():
+                return False
+            await self._clock.sleep(CLOCK_LOOK_S)
+
+    async def _is_cut_off(self) -> bool:
+        """True if others can serve its ranges and it can't. Looked at twice: after a pause of the process the answers
+        are there, and not read yet."""
+        for pause_s in (CLOCK_LOOK_S, 0):
+            if not (reason := self.cut_off()):
+                return False
+            if not self._has_heirs():
+                log.error("there is nobody to give the ranges to", reason=reason, recurring=True)
+                return False
+            await self._clock.sleep(pause_s)
+        log.error("leaving the ranges to others", reason=reason)
+        return True
+
+    async def _leave_for_others(self) -> bool:
+        """Ends the session once others are to take the ranges, which fence this lane: nothing can be handed over.
+
+        False: nobody is to take them, so that it stays.
+        """
+        self._told_leaving = True
+        try:
+            await self._membership.announce_leaving()
+        except Unavailable as error:
+            log.warning("staying, as leaving can't be told", reason=str(error), recurring=True)
+            return False
+        began = self._clock.monotonic()
+        while self._slot in self._membership.plan().assignment.values():
+            if not self.cut_off() or self._clock.monotonic() - began > PLAN_S_MAX:
+                log.warning("staying, as nobody was to take the ranges in time", recurring=True)
+                return False
+            await self._clock.sleep(LOOK_S)
+        await self._membership.leave()
+        return True
+
+    async def _tell(self, told: str) -> str:
+        """Lets the others know what ails this process, where they don't, and that it stays; what they know then."""
+        ailing = self.ailing()
+        try:
+            if self._told_leaving:
+                await self._membership.announce_leaving(False)
+                self._told_leaving = False
+            if ailing != told:
+                await self._membership.announce_ailing(ailing)
+        except (Unavailable, OwnershipLost) as error:
+            log.info("the others are not told how this process is", ailing=ailing, error=str(error), recurring=True)
+            return told
+        return ailing
 
     def _has_heirs(self) -> bool:
-        """There are other lanes that stay: a cluster that is stopped as a whole has none."""
+        """There are other lanes that stay, and that nothing ails: a cluster that is stopped as a whole has none, nor
+        has one that has lost what all need."""
         members = self._membership.members()
-        return any(m.lane >= 0 and m.lane != self._slot and not m.leaving for m in members)
+        return any(m.lane >= 0 and m.lane != self._slot and not m.leaving and not m.ailing for m in members)
 
     async def _serve_lane(self) -> None:
         await self._prepare()
-        member = await self._membership.join(self._member, wants_lane=True)
+        member = await self._membership.join(replace(self._member, ailing=STARTING), wants_lane=True)
         journal = self._make_journal(member.lane)
         lane = Lane(
             self._constants,
@@ -160,7 +231,7 @@ class PollerRole:
 
     async def _follow(self, lane: Lane, slot: int) -> None:
         """Runs the lane while the plan is followed; ends with the first of both, or after a hand-over."""
-        self._slot = slot
+        self._slot, self._told_leaving = slot, False
         self._follower = RangeFollower(self._membership, slot, lane, self._clock, self._calls)
         running = asyncio.create_task(lane.run())
         following = asyncio.create_task(self._follower.run())
@@ -169,7 +240,8 @@ class PollerRole:
             await asyncio.wait([running, following, aside], return_when=asyncio.FIRST_COMPLETED)
             if aside.done() and not running.done():
                 following.cancel()
-                await _hand_over(lane)
+                if aside.result():
+                    await _hand_over(lane)
         except asyncio.CancelledError:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -214,7 +214,7 @@ def rebalance(
 
     Shows the moves with what each costs: `rows` in memory that the new owner loads before, and for how long dispatch of
     the range is expected to pause. The same command again joins a rebalance that runs. Exit code 4: it was cancelled,
-    or some moves were skipped.
+    or some moves were skipped or failed.
     """
     if cancel and (dry_run or wait or max_moves):
         raise click.UsageError("--cancel goes with no other option")
@@ -226,7 +226,9 @@ def rebalance(
 
     result = _in_ownership(load, work)
     show(connection, result) if connection.output == "json" else _say(_summary(result))
-    complete = result["state"] in ("balanced", "proposed", "running", "done") and not result["skipped"]
+    complete = (
+        result["state"] in ("balanced", "proposed", "running", "done") and not result["skipped"] + result["failed"]
+    )
     return ExitCode.OK if complete else ExitCode.CONFLICT
 
 
@@ -239,7 +241,7 @@ async def _rebalance(
     rows = _moves(picture, await ownership.reports(picture), moves, running.at_once if running else at_once)
     result: dict[str, Any] = {"rebalance": running.rebalance_id if running else None, "moves": rows}
     result |= {"state": "running" if running else "proposed" if moves else "balanced"}
-    result |= {"done": 0, "moving": 0, "waiting": len(moves), "skipped": 0}
+    result |= {"done": 0, "moving": 0, "waiting": len(moves), "skipped": 0, "failed": 0}
     if connection.output == "table" and moves:
         show_all(connection, "moves", MOVE_COLUMNS, rows)
     if dry_run or not moves:
@@ -249,7 +251,7 @@ async def _rebalance(
     if not wait:
         return result
     state, found = await ownership.until_rebalanced(ordered, _say)
-    counts = {name: len(getattr(found, name)) for name in ("done", "moving", "waiting", "skipped")}
+    counts = {name: len(getattr(found, name)) for name in ("done", "moving", "waiting", "skipped", "failed")}
     return result | counts | {"state": state.value}
 
 
@@ -287,6 +289,7 @@ def _summary(result: Mapping[str, Any]) -> str:
         "balanced": "every lane has its share: nothing to move",
         "proposed": f"{moves} moves; nothing was changed",
         "running": f"rebalance {result['rebalance']} is running: {moves} moves",
-        "done": f"rebalance {result['rebalance']}: {result['done']} of {moves} moved, {result['skipped']} skipped",
+        "done": f"rebalance {result['rebalance']}: {result['done']} of {moves} moved, {result['skipped']} skipped, "
+        f"{result['failed']} failed",
         "cancelled": f"rebalance {result['rebalance']} was cancelled: {result['done']} of {moves} moved",
     }[result["state"]]

@@ -49,6 +49,8 @@ class NodeStatus:
             return "leaving"
         if self.order.drained:
             return "draining" if self.held or self.planned else "drained"
+        if self.member.ailing:
+            return "ailing"
         return "cordoned" if self.order.cordoned else "active"
 
 
@@ -102,9 +104,9 @@ class Picture:
 
     def progress(self) -> Progress:
         """What has become of the last rebalance."""
-        moves = self.orders.rebalance.moves if self.orders.rebalance else ()
+        last = self.orders.rebalance or Rebalance("", (), 0)
         takers = {seat.lane for seat in self.seats() if seat.standing is Standing.OPEN}
-        return progress(moves, self.plan.assignment, self.held, takers)
+        return progress(last.moves, self.plan.assignment, self.held, takers, frozenset(last.failed))
 
     def running(self) -> Rebalance | None:
         """The rebalance that is under way."""

@@ -53,6 +53,14 @@ class Taker(Protocol):
         """Hands the range over cleanly. Raises Unavailable, OwnershipLost."""
         ...
 
+    def forgo(self, range_id: int) -> None:
+        """A range whose taking is under way is not wanted any more: `take` ends once it can, without it."""
+        ...
+
+    def want(self, range_id: int) -> None:
+        """Takes `forgo` back."""
+        ...
+
 
 class RangeFollower:
     """Follows the plan for one lane. Moves run at the same time, one for each range.
@@ -100,6 +108,8 @@ class RangeFollower:
         assignment, own, now = self._membership.plan().assignment, self._taker.ranges, self._clock.monotonic()
         given = {r for r, lane in assignment.items() if lane == self._lane}
         elsewhere = {r: assignment[r] for r in sorted(own) if r in assignment and r not in given}
+        for range_id in self._moves:
+            self._taker.want(range_id) if range_id in given else self._taker.forgo(range_id)
         wishes = [
             *((r, False) for r in self._to_give(elsewhere)),
             *((r, True) for r in sorted(given) if r not in own),

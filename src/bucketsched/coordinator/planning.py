@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from ..core import failpoints
-from ..core.assignment import ANY_IMBALANCE, IMBALANCE_SHARE, Assignment, Seat, Standing, distribute
+from ..core.assignment import ANY_IMBALANCE, IMBALANCE_SHARE, Assignment, Move, Seat, Standing, distribute
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.flapping import Attendance, FlappingLimits
-from ..core.rebalancing import advance, progress
+from ..core.rebalancing import MOVE_S_MAX, advance, planned_back, progress
 from ..core.waiting import any_of
 from ..ports import (
     Clock,
@@ -45,6 +45,7 @@ class PlanningLimits:
     """Changes come in swarms: it looks no more often than this."""
     retry_s: float = 0.2
     retry_s_max: float = 2.0
+    move_s_max: float = MOVE_S_MAX
     flapping: FlappingLimits = field(default_factory=FlappingLimits)
 
 
@@ -69,6 +70,7 @@ class Coordinator:
         self._orders = orders
         self._attendance = Attendance(self._limits.flapping)
         self._joined: dict[tuple[int, str], float] = {}
+        self._moving: dict[tuple[str, Move], float] = {}
         self._seen = 0
         self._ranges = 0
 
@@ -124,16 +126,32 @@ class Coordinator:
     async def _advance(
         self, orders: Orders, wanted: Assignment, seats: Sequence[Seat], ranges: Sequence[RangeStatus]
     ) -> Assignment:
-        """The plan with the next of the ordered moves; takes note of their end."""
+        """The plan with the next of the ordered moves; takes note of their end, and of those that come to nothing."""
         assert orders.rebalance is not None
+        rebalance, failed = orders.rebalance, frozenset(orders.rebalance.failed)
         takers = {seat.lane for seat in seats if seat.standing is Standing.OPEN}
         held = {status.range_id: status.lane for status in ranges if status.held}
-        found = progress(orders.rebalance.moves, wanted, held, takers)
-        if found.over and self._orders is not None:
-            ended = replace(orders.rebalance, state=RebalanceState.DONE)
-            await self._orders.write_orders(replace(orders, rebalance=ended))
-            log.info("rebalanced", rebalance=ended.rebalance_id, done=len(found.done), skipped=len(found.skipped))
-        return advance(wanted, found, orders.rebalance.at_once)
+        found = progress(rebalance.moves, wanted, held, takers, failed)
+        if late := self._late(rebalance.rebalance_id, found.moving):
+            log.error("ranges are not taken by whom they were to go to", ranges=[move.range_id for move in late])
+            wanted = planned_back(wanted, late, {seat.lane for seat in seats})
+            failed |= {move.range_id for move in late}
+            found = progress(rebalance.moves, wanted, held, takers, failed)
+        state = RebalanceState.DONE if found.over else rebalance.state
+        told = replace(rebalance, state=state, failed=tuple(sorted(failed)))
+        if told != rebalance and self._orders is not None:
+            await self._orders.write_orders(replace(orders, rebalance=told))
+        if found.over:
+            counts = {"done": len(found.done), "skipped": len(found.skipped), "failed": len(found.failed)}
+            log.info("rebalanced", rebalance=rebalance.rebalance_id, **counts)
+        return advance(wanted, found, rebalance.at_once)
+
+    def _late(self, rebalance_id: str, moving: Sequence[Move]) -> list[Move]:
+        """Those that have been under way for too long, as far as this coordinator has seen."""
+        now = self._clock.monotonic()
+        keys = {(rebalance_id, move): move for move in moving}
+        self._moving = {key: self._moving.get(key, now) for key in keys}
+        return [move for key, move in keys.items() if now - self._moving[key] >= self._limits.move_s_max]
 
     async def _note_joinings(self) -> None:
         """Also while another one is elected: who follows it shall know who flaps."""

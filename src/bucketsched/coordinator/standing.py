@@ -10,4 +10,6 @@ def standing_of(member: Member, order: NodeOrder) -> Standing:
     """Whether it flaps is another matter: only a coordinator that watches knows."""
     if order.drained or member.leaving:
         return Standing.DRAINED
+    if member.ailing:
+        return Standing.AILING
     return Standing.CORDONED if order.cordoned else Standing.OPEN

@@ -38,7 +38,9 @@ class Standing(IntEnum):
     """It keeps what it has and gets nothing new: it came and went too often of late."""
     CORDONED = 2
     """It keeps what it has and gets nothing new."""
-    DRAINED = 3
+    AILING = 3
+    """It keeps what it has and gets nothing new, and nothing that has an owner: it can't reach what it needs."""
+    DRAINED = 4
     """It gets nothing and loses what it has."""
 
 
@@ -73,7 +75,10 @@ def distribute(
         return {}
     kind = min(seat.standing for seat in seats)
     takers = {seat.lane: seat for seat in seats if seat.standing is kind}
-    keepers = {seat.lane for seat in seats if seat.standing is not kind and seat.standing is not Standing.DRAINED}
+    if kind is Standing.AILING:
+        imbalance_share = ANY_IMBALANCE  # all may have the same trouble, and moving helps none of them
+    losers = set() if kind is Standing.AILING else {Standing.DRAINED}
+    keepers = {seat.lane for seat in seats if seat.standing is not kind and seat.standing not in losers}
     pinned = {r: current[r] for r in range(ranges) if current.get(r) in keepers}
     loose = [r for r in range(ranges) if r not in pinned]
     if imbalance_share is not None:

@@ -21,6 +21,8 @@ class Progress:
     """Still planned to stay at its source."""
     skipped: list[Move] = field(default_factory=list)
     """Something else was planned for it meanwhile, or the target is gone or takes nothing any more."""
+    failed: list[Move] = field(default_factory=list)
+    """The target did not take the range within MOVE_S_MAX: it was planned back."""
 
     @property
     def over(self) -> bool:
@@ -29,13 +31,20 @@ class Progress:
 
 
 def progress(
-    moves: Sequence[Move], planned: Mapping[int, int], held: Mapping[int, int], takers: AbstractSet[int]
+    moves: Sequence[Move],
+    planned: Mapping[int, int],
+    held: Mapping[int, int],
+    takers: AbstractSet[int],
+    failed: AbstractSet[int] = frozenset(),
 ) -> Progress:
-    """`planned`: range -> lane; `held`: range -> the lane whose lease stands; `takers`: lanes that may get ranges."""
+    """`planned`: range -> lane; `held`: range -> the lane whose lease stands; `takers`: lanes that may get ranges;
+    `failed`: the ranges whose moves have failed."""
     found = Progress()
     for move in moves:
         lane = planned.get(move.range_id)
-        if lane == move.target and held.get(move.range_id) == move.target:
+        if move.range_id in failed:
+            found.failed.append(move)
+        elif lane == move.target and held.get(move.range_id) == move.target:
             found.done.append(move)
         elif lane == move.target:
             found.moving.append(move)
@@ -52,6 +61,13 @@ def advance(planned: Mapping[int, int], found: Progress, at_once: int) -> Assign
     return {**planned, **{move.range_id: move.target for move in found.waiting[:room]}}
 
 
+def planned_back(planned: Mapping[int, int], failed: Sequence[Move], lanes: AbstractSet[int]) -> Assignment:
+    """The plan without moves that have failed: their ranges stay where they were, if that lane still is there."""
+    return {**planned, **{move.range_id: move.source for move in failed if move.source in lanes}}
+
+
+MOVE_S_MAX = 60.0
+"""How long the target of a move may take to hold the range's lease; a move takes a second or two."""
 AT_ONCE_DEFAULT, AT_ONCE_MAX = 8, 64
 """Moves that may be under way at the same time."""
 PAUSE_MS, PAUSE_MS_EACH = 40, 2

@@ -77,6 +77,8 @@ class Dispatcher:
         self.wake = asyncio.Event()
         self.turn = asyncio.Lock()
         self.last: tuple[int, bytes] = (-1, b"")
+        self.stuck_since: float | None = None
+        """Monotonic seconds: since when no transaction has got through. None: the last one has, or was to blame."""
         self.drained: Callable[[], None] = lambda: None
 
     # ---- from outside
@@ -144,7 +146,7 @@ class Dispatcher:
                 if self._error is not None:
                     raise self._error
                 batch = self._collect()
-                if batch:
+                if batch or self.stuck_since is not None:  # an empty one proves that they get through again
                     self._began = self._clock.monotonic()
                     await self._commit(batch)
                     self.drained()
@@ -162,7 +164,7 @@ class Dispatcher:
             await self._clock.sleep(pace)
 
     def _seconds_to_next(self) -> float:
-        if self._mutations or self._failing or self._error:
+        if self._mutations or self._failing or self._error or self.stuck_since is not None:
             return 0
         if self._marker.full:
             return RETRY_S_MAX
@@ -344,6 +346,8 @@ class Dispatcher:
             await self._clock.sleep(RETRY_S_MIN)
             return
         value = encode(batch.record(self._journal.lane))
+        if self.stuck_since is None:
+            self.stuck_since = self._clock.monotonic()
         try:
             offset = await self._committed(batch, value)
         except CommitRefused as refusal:
@@ -353,7 +357,7 @@ class Dispatcher:
             raise
         else:
             failpoints.reach("dispatch.committed")
-            self._retry_s = RETRY_S_MIN
+            self._retry_s, self.stuck_since = RETRY_S_MIN, None
             self._settle(batch, offset, value) if offset is not None else self._restore(batch)
 
     async def _committed(self, batch: Batch, value: bytes) -> int | None:
@@ -381,7 +385,9 @@ class Dispatcher:
         for topic in refusal.sick_topics:
             self._breaker.trip(topic, self._clock.monotonic())
             self._note_blocked(topic)
-        if not refusal.culprits and not refusal.sick_topics:
+        if refusal.culprits or refusal.sick_topics:
+            self.stuck_since = None
+        else:
             self._note_blocked(EVERY_TOPIC)
             await self._clock.sleep(self._retry_s)
             self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)

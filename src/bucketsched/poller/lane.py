@@ -69,6 +69,7 @@ class Lane:
         self._limits = limits
         self._admissions = asyncio.Semaphore(ADMISSIONS_AT_ONCE_MAX)
         self._ranges: dict[int, OwnedRange] = {}
+        self._unwanted: set[int] = set()
         shadows: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
         self._queues = QueueDirectory(catalog, clock)
@@ -103,6 +104,11 @@ class Lane:
     def alarmed(self) -> set[int]:
         """The ranges that stand still because their journal is not what it was."""
         return {owned.range_id for owned in self._ranges.values() if owned.phase is Phase.ALARMED}
+
+    def stuck_s(self) -> float:
+        """For how long none of its transactions has got through; 0 where the last one has."""
+        since = self.dispatcher.stuck_since
+        return 0.0 if since is None else self._clock.monotonic() - since
 
     def state(self) -> LaneState:
         """How it stands now, for metrics."""
@@ -234,6 +240,8 @@ class Lane:
                 owned, since = self._anew(owned, since), None
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
+                if owned.range_id in self._unwanted and owned.phase is Phase.RECOVERING:
+                    owned.phase = Phase.STOPPING  # nothing of it was served, so it need not be fenced for that
             except PreloadStale as stale:
                 log.info("a preload is of no use", range=owned.range_id, reason=str(stale))
                 owned, since = self._anew(owned, since), None
@@ -250,6 +258,10 @@ class Lane:
             except Exception:
                 self.dispatcher.drop(owned)
                 raise
+        self._unwanted.discard(owned.range_id)
+        if owned.phase is Phase.STOPPING:
+            log.warning("a range that could not be taken is given back", range=owned.range_id, epoch=owned.epoch)
+            await self._hand_over.give_up(owned)
         return owned
 
     def _anew(self, owned: OwnedRange, since: Checkpoint | None) -> OwnedRange:
@@ -273,8 +285,18 @@ class Lane:
 
     async def give_up(self, range_id: int) -> None:
         """Hands a range over cleanly, or drops it where it is lost already. See HandOver."""
+        self.forgo(range_id)
         if (owned := self._ranges.get(range_id)) is not None:
             await self._hand_over.give_up(owned)
+
+    def forgo(self, range_id: int) -> None:
+        """A range that is being taken is not wanted any more: it is given back when the next try to take it fails."""
+        if (owned := self._ranges.get(range_id)) is not None and owned.phase is Phase.RECOVERING:
+            self._unwanted.add(range_id)
+
+    def want(self, range_id: int) -> None:
+        """Takes `forgo` back."""
+        self._unwanted.discard(range_id)
 
     # ---- questions
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
@@ -249,14 +250,21 @@ class MemoryMembership:
         self._seen = await self._world.changed(self._seen)
         return self._seen
 
-    async def announce_leaving(self) -> None:
+    async def announce_leaving(self, leaving: bool = True) -> None:
         """See ports.Membership."""
+        await self._announce(leaving=leaving)
+
+    async def announce_ailing(self, ailing: str) -> None:
+        """See ports.Membership."""
+        await self._announce(ailing=ailing)
+
+    async def _announce(self, **changes: Any) -> None:
         await self._world.reach()
         held = [name for name, (session, _) in self._world.joined.items() if session is self._session]
         if not held:
             raise OwnershipLost("this process is no member")
         session, member = self._world.joined[held[0]]
-        self._world.joined[held[0]] = session, replace(member, leaving=True)
+        self._world.joined[held[0]] = session, replace(member, **changes)
         self._world.change()
 
     def session_lost(self) -> bool:

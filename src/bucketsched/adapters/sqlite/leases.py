@@ -139,11 +139,18 @@ class InProcessMembership:
         self._seen = now
         return self._leases.version
 
-    async def announce_leaving(self) -> None:
+    async def announce_leaving(self, leaving: bool = True) -> None:
         """See ports.Membership."""
         if self._member is None:
             raise OwnershipLost("this process is no member")
-        self._member = replace(self._member, leaving=True)
+        self._member = replace(self._member, leaving=leaving)
+        self._leases.tell()
+
+    async def announce_ailing(self, ailing: str) -> None:
+        """See ports.Membership."""
+        if self._member is None:
+            raise OwnershipLost("this process is no member")
+        self._member = replace(self._member, ailing=ailing)
         self._leases.tell()
 
     def session_lost(self) -> bool:

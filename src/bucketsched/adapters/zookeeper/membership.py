@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -40,6 +41,7 @@ class ZooKeeperMembership:
         self._joined: Member | None = None
         self._version = self._seen = 0
         self._moved = asyncio.Event()
+        self._telling = asyncio.Lock()
 
     async def join(self, member: Member, wants_lane: bool) -> Member:
         """See ports.Membership. The former session, if there is one, is ended first."""
@@ -93,15 +95,30 @@ class ZooKeeperMembership:
             self._seen = self._version
         return self._version
 
-    async def announce_leaving(self) -> None:
+    async def announce_leaving(self, leaving: bool = True) -> None:
         """See ports.Membership."""
-        if self._session is None or self._joined is None:
-            raise OwnershipLost("this process is no member")
-        path = self._tree.member(quote(self._joined.member_id, safe=""))
-        try:
-            await self._session.multi(put(path, encode_member(replace(self._joined, leaving=True)), 0))
-        except Refused as refused:
-            raise OwnershipLost(f"this process is no member: {refused.error!r}") from refused
+        await self._tell(leaving=leaving)
+
+    async def announce_ailing(self, ailing: str) -> None:
+        """See ports.Membership."""
+        await self._tell(ailing=ailing)
+
+    async def _tell(self, **changes: Any) -> None:
+        """Only this process writes its member's node, so the version that it has read proves enough."""
+        async with self._telling:
+            session, joined = self._session, self._joined
+            if session is None or joined is None:
+                raise OwnershipLost("this process is no member")
+            path, told = self._tree.member(quote(joined.member_id, safe="")), replace(joined, **changes)
+            try:
+                _, stat = await session.read(path)
+                await session.multi(put(path, encode_member(told), stat.version))
+            except NoNodeError as error:
+                raise OwnershipLost(f"this process is no member: {error!r}") from error
+            except Refused as refused:
+                raise OwnershipLost(f"this process is no member: {refused.error!r}") from refused
+            if self._session is session:
+                self._joined = told
 
     def session_lost(self) -> bool:
         """See ports.Membership. ZooKeeper's being unreachable does not make it true, however long that lasts."""

@@ -98,6 +98,7 @@ def _rebalance(rebalance: Rebalance | None) -> dict[str, Any] | None:
         "moves": [[move.range_id, move.source, move.target] for move in rebalance.moves],
         "at_once": rebalance.at_once,
         "state": rebalance.state.value,
+        "failed": list(rebalance.failed),
     }
 
 
@@ -109,7 +110,9 @@ def decode_orders(data: bytes, version: int) -> Orders:
         given, rebalance = value["rebalance"], None
         if given is not None:
             moves = tuple(Move(int(r), int(source), int(target)) for r, source, target in given["moves"])
-            rebalance = Rebalance(str(given["id"]), moves, int(given["at_once"]), RebalanceState(given["state"]))
+            failed = tuple(int(range_id) for range_id in given.get("failed", ()))
+            state = RebalanceState(given["state"])
+            rebalance = Rebalance(str(given["id"]), moves, int(given["at_once"]), state, failed)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable(f"not orders: {data[:200]!r}") from error
     return Orders(version, nodes, rebalance)

@@ -1,8 +1,8 @@
 """What one process sees of the cluster: members, plan and owners, kept current by watches.
 
-One watch on the members' folder, one on the plan, one on each range and one on the own slot. An owner is told from the
-session that its range's node names and the members' sessions, so the lease nodes need no watches: a lease that ends
-with its session shows by the member's disappearance, one that is given up by a change of the range's node.
+One watch on the members' folder and one on each member, on the plan, on each range and on the own slot. An owner is
+told from the session that its range's node names and the members' sessions, so the lease nodes need no watches: a lease
+that ends with its session shows by the member's disappearance, one that is given up by a change of the range's node.
 """
 
 from __future__ import annotations
@@ -33,16 +33,25 @@ SLOT: Key = ("slot", 0)
 
 
 async def read_members(
-    session: ZooKeeperSession, tree: Tree, watch: Callable[[], None] | None = None
+    session: ZooKeeperSession,
+    tree: Tree,
+    watch: Callable[[], None] | None = None,
+    watch_one: Callable[[str], Callable[[], None] | None] = lambda name: None,
 ) -> dict[int, Member]:
-    """The members by session. Raises Unavailable."""
+    """The members by session. `watch_one` makes the watch on a member's node. Raises Unavailable."""
 
     async def one(name: str) -> tuple[int, Member] | None:
+        watching = watch_one(name)
         try:
-            data, stat = await session.read(tree.member(name))
+            data, stat = await session.read(tree.member(name), watching)
+        except BaseException as error:
+            if watching is not None:
+                watching()  # it may not stand
+            if isinstance(error, NoNodeError):
+                return None  # it left between the two reads
+            raise
+        try:
             return stat.ephemeralOwner, decode_member(data, stat.ephemeralOwner)
-        except NoNodeError:
-            return None  # it left between the two reads
         except Unreadable as error:
             log.warning("a member is left out", node=tree.member(name), error=str(error))
             return None
@@ -84,6 +93,7 @@ class ClusterView:
         self._changed = changed
         self._keys = [MEMBERS, PLAN, *([SLOT] if lane >= 0 else []), *(("range", r) for r in range(constants.ranges))]
         self._watches = {key: partial(self._spoil, key) for key in self._keys}
+        self._watched_members: set[str] = set()
         self._stale: set[Key] = set()
         self._spoilt = asyncio.Event()
 
@@ -147,10 +157,23 @@ class ClusterView:
             self._changed()
 
     async def _read_members(self, key: Key) -> bool:
-        old, self.members = self.members, await read_members(self._session, self._tree, self._watches[key])
+        found = await read_members(self._session, self._tree, self._watches[key], self._watch_member)
+        old, self.members = self.members, found
         if self._session.session_id not in self.members:
             self._session.end()
         return old != self.members
+
+    def _watch_member(self, name: str) -> Callable[[], None] | None:
+        """None where one stands already: watches pile up in the client, each until it is called."""
+        if name in self._watched_members:
+            return None
+        self._watched_members.add(name)
+
+        def moved() -> None:
+            self._watched_members.discard(name)
+            self._spoil(MEMBERS)
+
+        return moved
 
     async def _read_plan(self, key: Key) -> bool:
         old, self.plan = self.plan, await read_plan(self._session, self._tree, self._watches[key])
