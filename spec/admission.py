@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .checker import Step
+from .owners import NAMES, with_owner
 from .rules import Rules
 
 DUE, FREE, OVER, CLOSE = 1, 2, 4, 5
@@ -150,12 +151,12 @@ class Admission:
     # ---- the owner
 
     def _owner(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
-        who = "AB"[number]
+        who = NAMES[number]
         yield from self._reads(state, number, owner)
         hinted = state.client == STORED and owner.row == UNKNOWN and self._open(owner)
         if hinted and (state.now <= FREE or not self._rules.keeps("memory-answers-only-before-20s")):
             row = QUEUED if owner.loaded or owner.passed else UNKNOWN
-            after = self._put(state, number, owner._replace(row=row))
+            after = with_owner(state, number, owner._replace(row=row))
             yield Step(f"{who} answers its hint from memory: taken", after._replace(client=ANSWERED))
             yield Step(f"{who} takes its hint, the answer is lost", after)
         if state.client == ASKED:
@@ -164,11 +165,7 @@ class Admission:
             yield from self._commits(state, number, owner)
             yield from self._progress(state, number, owner)
         elif owner.row == QUEUED or owner.closing:
-            yield Step(f"{who} finds itself fenced", self._put(state, number, Owner()))
-
-    def _put(self, state: State, number: int, owner: Owner) -> State:
-        owners = (owner, state.owners[1]) if number == 0 else (state.owners[0], owner)
-        return state._replace(owners=owners)
+            yield Step(f"{who} finds itself fenced", with_owner(state, number, Owner()))
 
     def _open(self, owner: Owner) -> bool:
         return not owner.closed and not (owner.closing and self._rules.keeps("nothing-admitted-while-closing"))
@@ -178,11 +175,11 @@ class Admission:
         return state.row and not state.marked and owner.row == UNKNOWN
 
     def _reads(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
-        who = "AB"[number]
+        who = NAMES[number]
         if not owner.loaded and not owner.closed:
             found = self._pending(state, owner) and not owner.passed
             loaded = owner._replace(loaded=True, row=QUEUED if found else owner.row)
-            yield Step(f"{who} loads the bucket", self._put(state, number, loaded))
+            yield Step(f"{who} loads the bucket", with_owner(state, number, loaded))
         if owner.scanned < state.now or (self._pending(state, owner) and owner.scanned <= state.now):
             begun = state.now
             if self._rules.keeps("scan-from-the-last-success"):
@@ -196,37 +193,37 @@ class Admission:
             )
             scanned = owner._replace(scanned=state.now, row=QUEUED if found else owner.row)
             if scanned != owner:
-                yield Step(f"{who} scans around {state.now} again", self._put(state, number, scanned))
+                yield Step(f"{who} scans around {state.now} again", with_owner(state, number, scanned))
         if state.successor and owner.successor == UNKNOWN and "dispatch 1" not in state.journal:
-            queued = self._put(state, number, owner._replace(successor=QUEUED))
+            queued = with_owner(state, number, owner._replace(successor=QUEUED))
             yield Step(f"{who} reads the successor", queued)
 
     def _asked(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
         """Taken is proved by a committed record only."""
-        who = "AB"[number]
+        who = NAMES[number]
         by_record = self._rules.keeps("taken-by-record")
         if state.marked or owner.row == SETTLED:
             yield Step(f"{who} answers: taken", state._replace(client=ACKED))
         elif not by_record and owner.row == QUEUED:
             yield Step(f"{who} answers from memory: taken", state._replace(client=ACKED))
         elif owner.row == UNKNOWN and self._open(owner):
-            yield Step(f"{who} reads the row and queues it", self._put(state, number, owner._replace(row=QUEUED)))
+            yield Step(f"{who} reads the row and queues it", with_owner(state, number, owner._replace(row=QUEUED)))
         elif owner.row == UNKNOWN and not self._rules.keeps("closed-bucket-moves"):
-            queued = self._put(state, number, owner._replace(row=QUEUED))
+            queued = with_owner(state, number, owner._replace(row=QUEUED))
             yield Step(f"{who} admits the row to its closed bucket: taken", queued._replace(client=ACKED))
         elif owner.row == UNKNOWN and number == state.lease:
-            moved = self._put(state, number, owner._replace(row=SETTLED, successor=QUEUED))
+            moved = with_owner(state, number, owner._replace(row=SETTLED, successor=QUEUED))
             yield Step(f"{who} commits the move to now", moved._replace(journal=(*state.journal, "move")))
         elif number != state.lease:
-            yield Step(f"{who} finds itself fenced", self._put(state, number, Owner()))
+            yield Step(f"{who} finds itself fenced", with_owner(state, number, Owner()))
 
     def _commits(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
-        who = "AB"[number]
+        who = NAMES[number]
         if owner.row == QUEUED and state.now >= DUE:
-            done = self._put(state, number, owner._replace(row=SETTLED))
+            done = with_owner(state, number, owner._replace(row=SETTLED))
             yield Step(f"{who} commits its dispatch", done._replace(journal=(*state.journal, "dispatch 0")))
         if owner.successor == QUEUED:
-            done = self._put(state, number, owner._replace(successor=SETTLED))
+            done = with_owner(state, number, owner._replace(successor=SETTLED))
             yield Step(f"{who} commits the successor's dispatch", done._replace(journal=(*state.journal, "dispatch 1")))
         if owner.row == SETTLED and not state.marked:
             stored = state._replace(marked=True, successor=state.successor or "move" in state.journal)
@@ -234,21 +231,21 @@ class Admission:
         yield from self._closes(state, number, owner)
 
     def _closes(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
-        who = "AB"[number]
+        who = NAMES[number]
         if state.now < CLOSE or not owner.loaded or owner.closed or owner.scanned < state.now:
             return  # scans are so frequent that one comes before
         if owner.closing:
-            closed = self._put(state, number, owner._replace(closing=False, closed=True))
+            closed = with_owner(state, number, owner._replace(closing=False, closed=True))
             yield Step(f"{who} commits the bucket's close", closed._replace(journal=(*state.journal, "close")))
         elif self._pending(state, owner) and self._rules.keeps("last-read"):
-            after = self._put(state, number, owner._replace(row=QUEUED))
+            after = with_owner(state, number, owner._replace(row=QUEUED))
             if state.client == ACKED:
                 after = after._replace(
                     wrong="on time: an acknowledged task is found by the last read only, minutes late"
                 )
             yield Step(f"{who} reads the whole bucket: it finds the row", after)
         elif owner.row != QUEUED or not self._rules.keeps("closed-means-settled"):
-            closing = self._put(state, number, owner._replace(closing=True))
+            closing = with_owner(state, number, owner._replace(closing=True))
             yield Step(f"{who} reads the whole bucket: there is nothing left", closing)
 
     def _progress(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .checker import Step
+from .owners import NAMES, committed, replayed, takeovers, with_owner
 from .rules import Rules
 
 Ref = tuple[int, int]
@@ -21,6 +22,10 @@ Ref = tuple[int, int]
 Fact = tuple[str, Ref]
 """dispatch, cancel, move, complete or expire of a row, as committed."""
 FIRST: Ref = (0, 1)
+ENDS = ("dispatch", "cancel", "move")
+"""Facts that settle their row."""
+MAKES = ("move", "expire")
+"""Facts that ask for another row."""
 
 
 class Owner(NamedTuple):
@@ -88,8 +93,8 @@ class Changes:
 
     def reached(self, state: State) -> bool:
         """Every row that there must be is dispatched or cancelled, or moved to one that is."""
-        wanted = {FIRST} | {_successor(fact) for fact in state.journal if fact[0] in ("move", "expire")}
-        settled = {ref for kind, ref in state.journal if kind in ("dispatch", "cancel", "move")}
+        wanted = {FIRST} | {_successor(fact) for fact in state.journal if fact[0] in MAKES}
+        settled = {ref for kind, ref in state.journal if kind in ENDS}
         return wanted <= settled and not self.violation(state)
 
     # ---- what can happen
@@ -103,25 +108,18 @@ class Changes:
                     yield from self._changes(state, number, owner, change)
                 yield from self._reads(state, number, owner)
         yield from self._stores(state)
-        if state.takeovers:
-            other = 1 - state.lease
-            yield Step(f"{'AB'[other]} takes the range over", self._take(state, other), True)
-
-    def _put(self, state: State, number: int, owner: Owner) -> State:
-        owners = (owner, state.owners[1]) if number == 0 else (state.owners[0], owner)
-        return state._replace(owners=owners)
+        yield from takeovers(state, self._take)
 
     def _take(self, state: State, taker: int) -> State:
-        """Fences the former owner, replays its journal, stores what it says; then loads what is left."""
-        settled = frozenset(ref for kind, ref in state.journal if kind in ("dispatch", "cancel", "move"))
-        rows = state.rows
-        if self._rules.keeps("replay-writes-successors"):
-            rows |= {self._again(fact) for fact in state.journal if fact[0] in ("move", "expire")}
-        marks = state.marks | settled
-        taken = state._replace(
-            rows=rows, marks=marks, lease=taker, takeovers=state.takeovers - 1, unwritten=frozenset()
-        )
-        return self._put(taken, taker, Owner(True, rows - marks, settled))
+        """Replays the journal, stores what it says; then loads what is left."""
+        state = replayed(state.journal, 0, self._store_again, state._replace(unwritten=frozenset()))
+        settled = frozenset(ref for kind, ref in state.journal if kind in ENDS)
+        return with_owner(state, taker, Owner(True, state.rows - state.marks, settled))
+
+    def _store_again(self, state: State, fact: Fact) -> State:
+        if fact[0] in MAKES and self._rules.keeps("replay-writes-successors"):
+            state = state._replace(rows=state.rows | {self._again(fact)})
+        return _marked(state, fact)
 
     def _again(self, fact: Fact) -> Ref:
         """The row that a replay makes of a record: the same one, or there would be two."""
@@ -131,17 +129,18 @@ class Changes:
 
     def _commit(self, state: State, number: int, fact: Fact) -> State:
         """The lease's holder commits; somebody else finds itself fenced and knows nothing any more."""
-        if number != state.lease:
-            return self._put(state, number, Owner())
+        return committed(state, number, lambda held: self._recorded(held, number, fact), Owner())
+
+    def _recorded(self, state: State, number: int, fact: Fact) -> State:
         owner = state.owners[number]
         kind, ref = fact
         heap, known = owner.heap, owner.known
-        if kind in ("dispatch", "cancel", "move"):
+        if kind in ENDS:
             heap, known = heap - {ref}, known | {ref}
-        if kind in ("move", "expire"):
+        if kind in MAKES:
             heap |= {_successor(fact)}
         state = state._replace(journal=(*state.journal, fact), unwritten=state.unwritten | {fact})
-        return self._put(state, number, Owner(True, heap, known))
+        return with_owner(state, number, Owner(True, heap, known))
 
     def _tell(self, state: State, number: int, change: str, answer: str, ref: Ref) -> State:
         """The client gets its answer from whoever holds the lease."""
@@ -155,7 +154,7 @@ class Changes:
     def _dispatches(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
         for ref in sorted(owner.heap):
             yield Step(
-                f"{'AB'[number]} commits the dispatch of {_said(ref)}", self._commit(state, number, ("dispatch", ref))
+                f"{NAMES[number]} commits the dispatch of {_said(ref)}", self._commit(state, number, ("dispatch", ref))
             )
 
     def _changes(self, state: State, number: int, owner: Owner, change: str) -> Iterator[Step[State]]:
@@ -166,7 +165,7 @@ class Changes:
 
     def _ends(self, state: State, number: int, owner: Owner, change: str) -> Iterator[Step[State]]:
         """A cancel or a move of the generation that is alive, as this owner sees it."""
-        who, done = "AB"[number], "cancelled" if change == "cancel" else "moved"
+        who, done = NAMES[number], "cancelled" if change == "cancel" else "moved"
         for ref in sorted(owner.heap):
             if change == "move" and ref[0] > 0:
                 continue
@@ -181,7 +180,7 @@ class Changes:
                 )
             else:
                 heap = owner.heap - {ref} | ({_successor((change, ref))} if change == "move" else set())
-                mine = self._put(state, number, Owner(True, heap, owner.known | {ref}))
+                mine = with_owner(state, number, Owner(True, heap, owner.known | {ref}))
                 yield Step(
                     f"{who} confirms the {change} of {_said(ref)} from memory",
                     self._tell(mine, number, change, done, ref),
@@ -199,7 +198,7 @@ class Changes:
 
     def _outcomes(self, state: State, number: int, change: str) -> Iterator[Step[State]]:
         """The first outcome that is journaled counts; a later one is told so."""
-        who = "AB"[number]
+        who = NAMES[number]
         if ("dispatch", FIRST) not in state.journal:
             return
         told = {"complete": "completed", "expire": "expired"}[change]
@@ -217,19 +216,22 @@ class Changes:
         """A scan brings rows that nobody told of."""
         missed = state.rows - state.marks - owner.heap - owner.known
         if missed:
-            loaded = self._put(state, number, owner._replace(heap=owner.heap | missed))
-            yield Step(f"{'AB'[number]} reads {', '.join(map(_said, sorted(missed)))}", loaded)
+            loaded = with_owner(state, number, owner._replace(heap=owner.heap | missed))
+            yield Step(f"{NAMES[number]} reads {', '.join(map(_said, sorted(missed)))}", loaded)
 
     def _stores(self, state: State) -> Iterator[Step[State]]:
         """What the journal says comes to the store: the successor first, then the fact that points to it."""
         for fact in sorted(state.unwritten):
             kind, ref = fact
             left = state._replace(unwritten=state.unwritten - {fact})
-            if kind in ("move", "expire"):
+            if kind in MAKES:
                 left = left._replace(rows=state.rows | {_successor(fact)})
-            if kind in ("dispatch", "cancel", "move"):
-                left = left._replace(marks=state.marks | {ref})
-            yield Step(f"what the {kind} of {_said(ref)} asks for is stored", left)
+            yield Step(f"what the {kind} of {_said(ref)} asks for is stored", _marked(left, fact))
+
+
+def _marked(state: State, fact: Fact) -> State:
+    kind, ref = fact
+    return state._replace(marks=state.marks | {ref}) if kind in ENDS else state
 
 
 def _successor(fact: Fact) -> Ref:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .checker import Step
+from .owners import NAMES, committed, replayed, takeovers, with_owner
 from .rules import Rules
 
 PARK, FROM_ROW, FROM_CHUNK = "parked", "dispatched from its row", "dispatched from its chunk"
@@ -77,22 +78,16 @@ class Parking:
             if owner.active:
                 yield from self._owner(state, number, owner)
         yield from self._stores(state)
-        if state.takeovers:
-            other = 1 - state.lease
-            yield Step(f"{'AB'[other]} takes the range over", self._take(state, other), True)
-
-    def _put(self, state: State, number: int, owner: Owner) -> State:
-        owners = (owner, state.owners[1]) if number == 0 else (state.owners[0], owner)
-        return state._replace(owners=owners)
+        yield from takeovers(state, self._take)
 
     def _owner(self, state: State, number: int, owner: Owner) -> Iterator[Step[State]]:
-        who = "AB"[number]
+        who = NAMES[number]
         if state.held and owner.row:
             if self._rules.keeps("park-through-journal"):
                 kept = owner.row and not self._rules.keeps("parked-row-is-done")
                 yield Step(f"{who} commits: {PARK}", self._commit(state, number, PARK, Owner(True, kept, True)))
             else:
-                written = self._put(state, number, Owner(True, chunk=True))._replace(chunk=True, fact=True)
+                written = with_owner(state, number, Owner(True, chunk=True))._replace(chunk=True, fact=True)
                 yield Step(f"{who} writes the chunk and the row's fact, without a record", written)
         if not state.held and owner.row:
             done = self._commit(state, number, FROM_ROW, owner._replace(row=False))
@@ -104,10 +99,11 @@ class Parking:
                 yield Step(f"{who} stores the chunk's cursor ahead of its dispatch", state._replace(cursor=True))
 
     def _commit(self, state: State, number: int, record: str, after: Owner) -> State:
-        if number != state.lease:
-            return self._put(state, number, Owner())
+        return committed(state, number, lambda held: self._recorded(held, number, record, after), Owner())
+
+    def _recorded(self, state: State, number: int, record: str, after: Owner) -> State:
         state = state._replace(journal=(*state.journal, record), unwritten=(*state.unwritten, record))
-        return self._put(state, number, after)
+        return with_owner(state, number, after)
 
     # ---- the store
 
@@ -136,11 +132,13 @@ class Parking:
                 yield Step(f"the checkpoint passes: {record}", state._replace(checkpoint=state.checkpoint + 1))
 
     def _take(self, state: State, taker: int) -> State:
-        """Fence, replay, store what it says; then load the row and the chunk, as they are stored."""
-        state = state._replace(lease=taker, takeovers=state.takeovers - 1, unwritten=())
-        for record in state.journal[state.checkpoint :]:
-            if record == PARK and not self._rules.keeps("replay-writes-chunks"):
-                state = state._replace(fact=True)
-            elif record != FROM_CHUNK or self._rules.keeps("replay-moves-cursors"):
-                state = self._write(state, record)
-        return self._put(state, taker, Owner(True, not state.fact, state.chunk and not state.cursor))
+        """Replays, stores what the journal says; then loads the row and the chunk, as they are stored."""
+        state = replayed(state.journal, state.checkpoint, self._store_again, state._replace(unwritten=()))
+        return with_owner(state, taker, Owner(True, not state.fact, state.chunk and not state.cursor))
+
+    def _store_again(self, state: State, record: str) -> State:
+        if record == PARK and not self._rules.keeps("replay-writes-chunks"):
+            return state._replace(fact=True)
+        if record == FROM_CHUNK and not self._rules.keeps("replay-moves-cursors"):
+            return state
+        return self._write(state, record)
