@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Task,
         TaskInfo,
         TaskState,
+        Webhook,
         Worker,
     )
 
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskState",
+    "Webhook",
     "Worker",
     "__version__",
 ]

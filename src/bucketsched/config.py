@@ -11,7 +11,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -214,11 +214,20 @@ class PollerSettings(Section):
 
 
 class DeliverSettings(Section):
-    """How worker queues are served."""
+    """How worker and webhook queues are served."""
 
     lease_s_default: float = Field(60, ge=1, le=43_200)
     offers_in_flight_max: int = Field(10_000, ge=1, le=100_000)
     """Fetched and unacknowledged messages of one queue in one process."""
+    webhook_networks: tuple[str, ...] = ()
+    """Networks (CIDR) that are not public and to which webhooks go all the same where a queue allows it, too."""
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ip_network(network)
+        return value
 
 
 class LogSettings(Section):

@@ -139,6 +139,13 @@ class Catalog(Protocol):
         """What is stored afterwards under this name: the given one, or the one that was there before."""
         ...
 
+    async def update_webhook(self, queue: Queue) -> None:
+        """Stores the queue's `webhook` in place of the former one, where there is such a queue of kind WEBHOOK.
+
+        Raises Unavailable, then unknown: repeat it.
+        """
+        ...
+
 
 # ---------------------------------------------------------------- the journal of a lane
 

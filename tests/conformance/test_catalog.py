@@ -9,6 +9,8 @@ from uuid import uuid4
 from store_adapters import CONSTANTS, namespace_id
 
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
+from bucketsched.core.retry import RetryPolicy
+from bucketsched.core.webhook import Webhook
 from bucketsched.ports import Catalog
 
 
@@ -67,6 +69,41 @@ async def test_a_queue_is_read_back_unchanged(catalog: Catalog) -> None:
     assert await catalog.create_queue(worker) == worker
     assert await catalog.get_queue(owner, "mails") == kafka
     assert await catalog.get_queue(owner, "work") == worker
+
+
+def webhook_queue(owner: bytes, name: str = "hooks") -> Queue:
+    webhook = Webhook(
+        "https://example.org/ä?b", ("whsec_a", "whsec_b"), 7, 8, RetryPolicy(1, 2, 3, 4), (404,), ("::/0",)
+    )
+    return Queue(owner, "tenant", name, QueueKind.WEBHOOK, "t", 1, 1, created_ms=1_740_000_000_003, webhook=webhook)
+
+
+async def test_a_webhook_queue_is_read_back_with_all_its_settings(catalog: Catalog) -> None:
+    owner = namespace_id()
+    queue = webhook_queue(owner)
+    assert await catalog.create_queue(queue) == queue
+    assert await catalog.get_queue(owner, "hooks") == queue
+    assert await catalog.list_queues(owner, "", 10) == [queue]
+
+
+async def test_the_settings_of_a_webhook_queue_can_be_replaced(catalog: Catalog) -> None:
+    owner = namespace_id()
+    queue, other = webhook_queue(owner), webhook_queue(owner, "other")
+    await catalog.create_queue(queue)
+    await catalog.create_queue(other)
+    changed = replace(queue, webhook=Webhook("https://example.net/", ("whsec_c",)))
+    await catalog.update_webhook(replace(changed, topic="another", partitions=9))
+    assert await catalog.get_queue(owner, "hooks") == changed
+    assert await catalog.get_queue(owner, "other") == other
+
+
+async def test_replacing_settings_makes_no_queue_and_changes_no_other_kind(catalog: Catalog) -> None:
+    owner = namespace_id()
+    worker = Queue(owner, "tenant", "work", QueueKind.WORKER)
+    await catalog.create_queue(worker)
+    for name in ("work", "nobody"):
+        await catalog.update_webhook(webhook_queue(owner, name))
+    assert await catalog.list_queues(owner, "", 10) == [worker]
 
 
 async def test_the_first_queue_of_a_name_stays(catalog: Catalog) -> None:

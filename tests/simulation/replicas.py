@@ -420,3 +420,7 @@ class SimCatalog:
     async def create_queue(self, queue: Queue) -> Queue:
         """See ports.Catalog."""
         return await self._ask(lambda: at_once(self._catalog.create_queue(queue)))
+
+    async def update_webhook(self, queue: Queue) -> None:
+        """See ports.Catalog."""
+        await self._ask(lambda: at_once(self._catalog.update_webhook(queue)))

@@ -10,9 +10,14 @@ from ..stubs.v1 import queue_pb2 as pb
 from .errors import Context
 from .instants import timestamp
 from .rpc import Service, unary, unary_service
+from .webhooks import webhook_message, webhook_of
 
-_KINDS = {pb.QUEUE_KIND_KAFKA: QueueKind.KAFKA, pb.QUEUE_KIND_WORKER: QueueKind.WORKER}
-_KIND_NUMBERS = {QueueKind.KAFKA: pb.QUEUE_KIND_KAFKA, QueueKind.WORKER: pb.QUEUE_KIND_WORKER}
+_KINDS = {
+    pb.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
+    pb.QUEUE_KIND_WORKER: QueueKind.WORKER,
+    pb.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
+}
+_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
 class QueueServicer:
@@ -29,6 +34,7 @@ class QueueServicer:
                 "CreateQueue": unary(self.create_queue, pb.CreateQueueRequest),
                 "GetQueue": unary(self.get_queue, pb.GetQueueRequest),
                 "ListQueues": unary(self.list_queues, pb.ListQueuesRequest),
+                "UpdateWebhook": unary(self.update_webhook, pb.UpdateWebhookRequest),
             },
         )
 
@@ -47,6 +53,12 @@ class QueueServicer:
             request.namespace or DEFAULT_NAMESPACE, request.page_token, request.page_size
         )
         return pb.ListQueuesResponse(queues=[_message(queue) for queue in queues], next_page_token=following)
+
+    async def update_webhook(self, request: pb.UpdateWebhookRequest, context: Context) -> pb.UpdateWebhookResponse:
+        """The queue as it is from now on."""
+        webhook = webhook_of(request.webhook)
+        queue = await self._queues.update_webhook(request.namespace or DEFAULT_NAMESPACE, request.name, webhook)
+        return pb.UpdateWebhookResponse(queue=_message(queue))
 
 
 class NamespaceServicer:
@@ -81,7 +93,7 @@ class NamespaceServicer:
 def _new_queue(message: pb.Queue) -> NewQueue:
     kind = _KINDS.get(message.kind)
     if kind is None:
-        raise InvalidArgument("kind", "must be KAFKA or WORKER")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER or WEBHOOK")
     return NewQueue(
         message.name,
         kind,
@@ -90,6 +102,7 @@ def _new_queue(message: pb.Queue) -> NewQueue:
         message.partitions,
         message.replication,
         message.priority_topics,
+        webhook_of(message.webhook) if message.HasField("webhook") else None,
     )
 
 
@@ -103,6 +116,7 @@ def _message(queue: Queue) -> pb.Queue:
         replication=queue.replication,
         priority_topics=queue.priority_topics,
         create_time=timestamp(queue.created_ms),
+        webhook=webhook_message(queue.webhook),
     )
 
 

@@ -12,6 +12,7 @@ from ..api.rest.server import RestServer
 from ..api.rpc import Service
 from ..api.tasks import TaskServicer
 from ..config import is_loopback, split_address
+from ..core.catalog import Queue
 from ..core.cluster import ClusterConstants
 from ..core.validation import Limits
 from ..ports import Catalog, Clock, Owners, TaskStore, Topics
@@ -67,6 +68,10 @@ class ApiRole:
             return application(services, is_loopback(split_address(address)[0]))
 
         return RestServer(address, build, drain_s)
+
+    def on_webhook(self, told: Callable[[Queue], None]) -> None:
+        """`told` hears of each webhook queue that is created or changed through this process."""
+        self._queues.on_webhook = told
 
     async def close(self) -> None:
         """Ends what goes on behind answered requests."""

@@ -34,6 +34,7 @@ from ..service.owners import LocalOwners
 from .api_role import ApiRole
 from .metrics import Metrics, of_clock, of_poller, of_tasks
 from .poller_role import PollerRole
+from .webhook_role import ANYWHERE, WebhookRole
 
 log = structlog.get_logger(__name__)
 TRANSACTION_INTERVAL_MS = 1.0
@@ -84,6 +85,7 @@ class Embedded:
         self._membership = InProcessMembership(self._database, self._constants.ranges)
         self._poller = self._make_poller()
         self._hub = WorkerHub(SqliteDeliveries(self._outbox), self._clock)
+        self._webhooks = WebhookRole(self._catalog, SqliteDeliveries(self._outbox), self._clock, ANYWHERE)
         self._working = [asyncio.create_task(self._poller.work()), asyncio.create_task(self._keep_house())]
         self._metrics.add(lambda: of_poller(self._poller))
         await self._serve()
@@ -120,6 +122,8 @@ class Embedded:
             self._constants,
             Limits(),
         )
+        self._api.on_webhook(self._webhooks.webhooks.serve)
+        self._metrics.add(self._webhooks.metrics)
         worker = WorkerServicer(self._hub, directory, lambda: [self._address])
         services = [*self._api.services(), worker.service()]
         self._metrics.add(lambda: of_tasks(self._api.tasks))
@@ -134,6 +138,7 @@ class Embedded:
             for task in self._working:
                 if task.done():
                     task.result()
+        self._working.append(asyncio.create_task(self._webhooks.run()))
         await self._server.set_serving("", True)
         self._started = True
         log.info("ready", mode="embedded", grpc=self._address, http=http, metrics=metrics, data=str(self._data_dir))
@@ -198,6 +203,7 @@ class Embedded:
         self._started = False
         if hasattr(self, "_server"):
             endings = [self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2)]
+            endings.append(self._webhooks.drain(SHUTDOWN_S_MAX / 2))
             await asyncio.gather(*endings, *([self._rest.stop()] if self._rest else []))
             await self._api.close()
         if hasattr(self, "_working"):

@@ -53,6 +53,7 @@ from .clock_watch import ClockWatch
 from .metrics import Metrics, of_clock, of_poller, of_tasks
 from .poller_role import PollerRole
 from .reach import Reach, ask_checkpoints, ask_journal, contact_limits
+from .webhook_role import READ_AHEAD_MAX, UNACKED_MAX, WebhookRole
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.2
@@ -101,6 +102,7 @@ class Node:
         self._metrics = Metrics("cluster")
         self._metrics_server: MetricsServer | None = None
         self._hub: WorkerHub | None = None
+        self._webhooks: WebhookRole | None = None
         self._poller: PollerRole | None = None
         self._rest: RestServer | None = None
         self._started = False
@@ -211,6 +213,7 @@ class Node:
             limits = HubLimits(offers_in_flight_max=self._settings.deliver.offers_in_flight_max)
             unacked = self._settings.deliver.offers_in_flight_max
             self._hub = WorkerHub(KafkaDeliveries(self._settings.kafka, self._constants, unacked), self._clock, limits)
+            self._webhooks = self._make_webhooks()
         if self._hub or "api" in self._roles:
             worker = WorkerServicer(
                 self._hub, self._directory, self._worker_addresses, self._settings.deliver.lease_s_default
@@ -239,6 +242,15 @@ class Node:
         self._rest = rest
         self._spawn(rest.serve())
         return bound
+
+    def _make_webhooks(self) -> WebhookRole:
+        settings = self._settings
+        deliveries = KafkaDeliveries(settings.kafka, self._constants, UNACKED_MAX, READ_AHEAD_MAX)
+        webhooks = WebhookRole(self._catalog, deliveries, self._clock, settings.deliver.webhook_networks)
+        self._metrics.add(webhooks.metrics)
+        if "api" in self._roles:
+            self._api.on_webhook(webhooks.webhooks.serve)
+        return webhooks
 
     async def _listen(self, server: GrpcServer, setting: str) -> str:
         self._servers.append(server)
@@ -282,6 +294,8 @@ class Node:
             await self._ensure_tree()
             await self._membership.join(member, wants_lane=False)
             self._spawn(self._stay_member(member))
+        if self._webhooks:
+            self._spawn(self._webhooks.run())
         if "coordinator" in self._roles:
             self._plan_store = ZooKeeperPlanStore(
                 self._settings.zookeeper, self._constants, self._name, self._membership.last_seen
@@ -362,6 +376,8 @@ class Node:
         endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]
         if self._hub:
             endings.append(self._hub.drain(DRAIN_S_MAX))
+        if self._webhooks:
+            endings.append(self._webhooks.drain(DRAIN_S_MAX))
         if self._rest:
             endings.append(self._rest.stop())
         ending = asyncio.gather(*endings, return_exceptions=True)

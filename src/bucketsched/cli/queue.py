@@ -1,4 +1,4 @@
-"""`bucketsched queue`: create, get, list."""
+"""`bucketsched queue`: create, get, list, update-webhook, make-secret."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from .connection import Connection, connection_options
 from .output import instant, show, show_all
+from .webhook import described, new_secret, webhook_of, webhook_options
 
 if TYPE_CHECKING:
     from ..client import QueueInfo
@@ -22,11 +23,12 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(["worker", "kafka"]), default="worker", show_default=True)
+@click.option("--kind", type=click.Choice(["worker", "kafka", "webhook"]), default="worker", show_default=True)
 @click.option("--topic", default="", help="Kind kafka: the topic [<namespace>.<name>].")
 @click.option("--partitions", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--priority-topics", is_flag=True, help="Kind kafka: HIGH and LOW get topics of their own.")
+@webhook_options
 @connection_options
 def create(
     connection: Connection,
@@ -36,10 +38,12 @@ def create(
     partitions: int,
     replication: int,
     priority_topics: bool,
+    **webhook: Any,
 ) -> None:
     """Create a queue. One that is there already and is the same is fine."""
     from ..core.catalog import QueueKind
 
+    settings = webhook_of(**webhook)
     created = connection.call(
         lambda client: client.create_queue(
             name,
@@ -48,9 +52,28 @@ def create(
             partitions=partitions,
             replication=replication,
             priority_topics=priority_topics,
+            webhook=settings,
         )
     )
     show(connection, _described(created))
+
+
+@queue.command("update-webhook")
+@click.argument("name")
+@webhook_options
+@connection_options
+def update_webhook(connection: Connection, name: str, **webhook: Any) -> None:
+    """Replace the settings of a webhook queue. Without --secret-file it keeps its secrets; the rest needs saying."""
+    settings = webhook_of(**webhook)
+    if settings is None:
+        raise click.UsageError("--url is needed")
+    show(connection, _described(connection.call(lambda client: client.update_webhook(name, settings))))
+
+
+@queue.command("make-secret")
+def make_secret() -> None:
+    """Print a fresh secret for signing webhooks."""
+    print(new_secret())
 
 
 @queue.command()
@@ -79,4 +102,5 @@ def _described(found: QueueInfo) -> dict[str, Any]:
         "replication": found.replication,
         "priority_topics": found.priority_topics,
         "created": instant(found.created),
+        **described(found.webhook),
     }

@@ -12,6 +12,7 @@ from .client import Client
 from .create_batcher import BatchLimits
 from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
 from .task import Task
+from .webhook import Webhook
 from .worker import Worker
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskState",
+    "Webhook",
     "Worker",
 ]

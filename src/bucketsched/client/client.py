@@ -32,6 +32,8 @@ from .clock import WallClock
 from .create_batcher import BatchLimits, CreateBatcher
 from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
 from .retry import pauses
+from .webhook import Webhook
+from .webhook_message import to_message
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -190,8 +192,12 @@ class Client:
         partitions: int = 0,
         replication: int = 0,
         priority_topics: bool = False,
+        webhook: Webhook | None = None,
     ) -> QueueInfo:
-        """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists."""
+        """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists.
+
+        `webhook`: for kind WEBHOOK, and for no other.
+        """
         for field, value in (("name", name), ("topic", topic)):
             request.check_text(field, value)
         for field, number in (("partitions", partitions), ("replication", replication)):
@@ -205,9 +211,22 @@ class Client:
             partitions=partitions,
             replication=replication,
             priority_topics=priority_topics,
+            webhook=to_message(webhook) if webhook is not None else None,
         )
         message = queue_pb2.CreateQueueRequest(queue=queue)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).CreateQueue, message)
+        return convert.queue(response.queue)
+
+    async def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
+        """Replaces the settings of a webhook queue; without secrets among them it keeps its own. Raises NotFound.
+
+        Processes that deliver follow within seconds. To go over to a new secret: give both, wait until the receiver
+        knows the new one, give that alone.
+        """
+        request.check_text("name", name)
+        settings = to_message(webhook)
+        message = queue_pb2.UpdateWebhookRequest(namespace=self.namespace, name=name, webhook=settings)
+        response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateWebhook, message)
         return convert.queue(response.queue)
 
     async def get_queue(self, name: str = DEFAULT_QUEUE) -> QueueInfo:

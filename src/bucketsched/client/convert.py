@@ -20,6 +20,7 @@ from .model import (
     to_datetime,
 )
 from .request import from_timestamp
+from .webhook_message import from_message
 
 _STATES: dict[int, TaskState] = {
     task_pb2.TASK_STATE_PENDING: TaskState.PENDING,
@@ -40,10 +41,12 @@ _OUTCOMES: dict[int, CancelOutcome] = {
 _KINDS: dict[int, QueueKind] = {
     queue_pb2.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
     queue_pb2.QUEUE_KIND_WORKER: QueueKind.WORKER,
+    queue_pb2.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
 }
 _TO_KIND: dict[str, queue_pb2.QueueKind.ValueType] = {
     QueueKind.KAFKA: queue_pb2.QUEUE_KIND_KAFKA,
     QueueKind.WORKER: queue_pb2.QUEUE_KIND_WORKER,
+    QueueKind.WEBHOOK: queue_pb2.QUEUE_KIND_WEBHOOK,
 }
 
 
@@ -97,6 +100,7 @@ def queue(message: queue_pb2.Queue) -> QueueInfo:
         replication=message.replication,
         priority_topics=message.priority_topics,
         created=_instant(message.create_time),
+        webhook=from_message(message.webhook) if message.HasField("webhook") else None,
     )
 
 
@@ -104,7 +108,7 @@ def to_queue_kind(kind: QueueKind | str) -> queue_pb2.QueueKind.ValueType:
     """Reverse. Raises InvalidArgument."""
     found = _TO_KIND.get(kind.upper()) if isinstance(kind, str) else None
     if found is None:
-        raise InvalidArgument("kind", "must be KAFKA or WORKER")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER or WEBHOOK")
     return found
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from ..core.catalog import QueueKind
 from ..core.task import Priority, TaskState
+from .webhook import Webhook
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -99,6 +100,7 @@ class QueueInfo:
     replication: int = 0
     priority_topics: bool = False
     created: datetime = field(default=EPOCH, compare=False)
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .task import Priority
+from .webhook import Webhook
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_QUEUE = "default"
@@ -16,6 +17,7 @@ class QueueKind(StrEnum):
 
     KAFKA = "KAFKA"
     WORKER = "WORKER"
+    WEBHOOK = "WEBHOOK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A named destination. `topic` is empty in embedded mode."""
+    """A named destination. `topic` is empty in embedded mode; `webhook` is there exactly for kind WEBHOOK."""
 
     namespace_id: bytes
     namespace: str
@@ -40,6 +42,7 @@ class Queue:
     replication: int = 0
     priority_topics: bool = False
     created_ms: int = 0
+    webhook: Webhook | None = None
 
     def topic_for(self, priority: Priority) -> str:
         """The topic of a task of this priority."""

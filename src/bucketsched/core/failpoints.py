@@ -29,6 +29,7 @@ NAMES = frozenset(
         "close.journaled",
         "create.stored",  # rows stored, owner not yet told
         "move.row-written",
+        "webhook.answered",  # the receiver has answered, nobody was told
         "plan.computed",  # coordinator: plan computed, not yet written
     }
 )

@@ -47,7 +47,8 @@ class Message:
 
 @dataclass(slots=True)
 class TaskEvent:
-    """A message read back by whoever delivers it. `due_ms` is the due time that was asked for."""
+    """A message read back by whoever delivers it. `due_ms` is the due time that was asked for; `late_ms` and
+    `late_reason` are those of a late message."""
 
     task_id: str
     namespace: str
@@ -62,6 +63,8 @@ class TaskEvent:
     epoch: int
     due_ms: int
     dispatched_ms: int
+    late_ms: int = 0
+    late_reason: str = ""
 
 
 def rfc3339(ms: int) -> str:
@@ -133,4 +136,6 @@ def from_headers(headers: Iterable[tuple[str, bytes]], value: bytes) -> TaskEven
         epoch=int(plain["ce_epoch"]),
         due_ms=int(plain["ce_due"]),
         dispatched_ms=int(plain["ce_dispatched"]),
+        late_ms=int(plain.get("ce_latems", 0)),
+        late_reason=plain.get("ce_latereason", ""),
     )

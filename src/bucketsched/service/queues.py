@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
-from ..core.errors import AlreadyExists, InvalidArgument
+from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from ..core.validation import PARTITIONS_MAX, REPLICATION_MAX, check_name, check_range, check_topic
+from ..core.webhook import Webhook
+from ..core.webhook_check import check_webhook
 from ..ports import Catalog, Clock, Topics
 from .directory import Directory
 
@@ -26,16 +28,21 @@ class NewQueue:
     partitions: int = 0
     replication: int = 0
     priority_topics: bool = False
+    webhook: Webhook | None = None
 
 
 class QueueService:
-    """The use cases of queues. Without `topics` (embedded mode) there are worker queues only."""
+    """The use cases of queues. Without `topics` (embedded mode) there are no Kafka queues.
+
+    `on_webhook`: called with each webhook queue that is created or changed here.
+    """
 
     def __init__(self, catalog: Catalog, directory: Directory, topics: Topics | None, clock: Clock) -> None:
         self._catalog = catalog
         self._directory = directory
         self._topics = topics
         self._clock = clock
+        self.on_webhook: Callable[[Queue], None] = lambda queue: None
 
     async def create(self, new: NewQueue) -> Queue:
         """The queue as it is stored. One of the same name and settings is returned as it is.
@@ -49,6 +56,32 @@ class QueueService:
         if stored is None:
             stored = await self._catalog.create_queue(await self._with_topics(wanted))
         _check_same(wanted, stored)
+        if stored.webhook is not None:
+            self.on_webhook(stored)
+        return stored
+
+    async def update_webhook(self, namespace: str, name: str, webhook: Webhook) -> Queue:
+        """The queue with its settings replaced; without secrets in them it keeps those that it has.
+
+        Raises InvalidArgument, NotFound, FailedPrecondition (another kind) or Unavailable.
+        """
+        check_name(namespace, "namespace")
+        check_name(name, "name")
+        check_webhook(webhook)
+        stored = await self._stored(namespace, name)
+        if stored.webhook is None:
+            raise FailedPrecondition("kind", f"queue {name!r} is of kind {stored.kind}, not WEBHOOK")
+        changed = replace(stored, webhook=replace(webhook, secrets=webhook.secrets or stored.webhook.secrets))
+        await self._catalog.update_webhook(changed)
+        self.on_webhook(changed)
+        return changed
+
+    async def _stored(self, namespace: str, name: str) -> Queue:
+        """As the catalog has it now. Raises NotFound or Unavailable."""
+        namespace_id = (await self._directory.namespace(namespace)).namespace_id
+        stored = await self._catalog.get_queue(namespace_id, name)
+        if stored is None:
+            raise NotFound("name", f"queue {name!r} does not exist in namespace {namespace!r}")
         return stored
 
     async def get(self, namespace: str, name: str) -> Queue:
@@ -76,6 +109,7 @@ class QueueService:
             new.kind,
             priority_topics=new.priority_topics,
             created_ms=self._clock.now_ms(),
+            webhook=new.webhook,
         )
         if self._topics is None:
             _check_embedded(new)
@@ -109,15 +143,19 @@ def _check(new: NewQueue) -> None:
     check_name(new.name, "name")
     check_range(new.partitions, 0, PARTITIONS_MAX, "partitions")
     check_range(new.replication, 0, REPLICATION_MAX, "replication")
-    if new.topic and new.kind is QueueKind.WORKER:
-        raise InvalidArgument("topic", "is chosen by the server for worker queues")
+    if new.topic and new.kind is not QueueKind.KAFKA:
+        raise InvalidArgument("topic", f"is chosen by the server for {new.kind.lower()} queues")
     if new.topic:
         check_topic(new.topic)
+    if new.webhook is not None:
+        check_webhook(new.webhook)
+    if (new.webhook is not None) != (new.kind is QueueKind.WEBHOOK):
+        raise InvalidArgument("webhook", "must be given for kind WEBHOOK, and for no other")
 
 
 def _check_embedded(new: NewQueue) -> None:
     if new.kind is QueueKind.KAFKA:
-        raise InvalidArgument("kind", "must be WORKER: Kafka queues need cluster mode")
+        raise InvalidArgument("kind", "must be WORKER or WEBHOOK: Kafka queues need cluster mode")
     for value, field in ((new.partitions, "partitions"), (new.replication, "replication")):
         if value:
             raise InvalidArgument(field, "must be 0: there are no topics in embedded mode")
@@ -142,3 +180,7 @@ def _check_same(wanted: Queue, stored: Queue) -> None:
     ):
         if asked != has:
             raise AlreadyExists(field, f"queue {stored.name!r} exists with {has}, not {asked}")
+    if wanted.webhook != stored.webhook:
+        raise AlreadyExists(
+            "webhook", f"queue {stored.name!r} exists with other settings: change them by UpdateWebhook"
+        )

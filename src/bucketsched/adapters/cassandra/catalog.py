@@ -12,6 +12,7 @@ from typing import Any
 from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
+from ...encoding.webhook import decode_webhook, encode_webhook
 from .session import CassandraSession, Row
 
 CREATE_ATTEMPTS_MAX = 3
@@ -19,7 +20,7 @@ CREATE_ATTEMPTS_MAX = 3
 
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_at"
-_QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at"
+_QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at, webhook"
 _CONSTANTS_ID = "cluster"
 
 _STATEMENTS = {
@@ -30,7 +31,8 @@ _STATEMENTS = {
     "create_namespace": f"INSERT INTO @namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
     "queue": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name = ?",
     "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
-    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "update_webhook": "UPDATE @queues SET webhook = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
 }
 _SERIAL_READS = ("constants", "namespace", "queue")
 
@@ -114,9 +116,18 @@ class CassandraCatalog:
             queue.replication,
             queue.priority_topics,
             queue.created_ms,
+            encode_webhook(queue.webhook),
         )
         row = await self._create("create_queue", values, "queue", (queue.namespace_id, queue.name))
         return queue if row is None else _queue(row)
+
+    async def update_webhook(self, queue: Queue) -> None:
+        """See Catalog. Raises Unavailable."""
+        values = (encode_webhook(queue.webhook), queue.namespace_id, queue.name, QueueKind.WEBHOOK.value)
+        try:
+            await self._session.write(self._statements["update_webhook"], values)
+        except (NotWritten, OutcomeUnknown) as error:
+            raise Unavailable(str(error)) from error
 
     async def _read(self, name: str, values: Sequence[Any]) -> list[Row]:
         return await self._session.read(self._statements[name], values)
@@ -143,7 +154,8 @@ def _constants(row: Row) -> ClusterConstants:
 
 
 def _queue(row: Row) -> Queue:
-    namespace_id, namespace, name, kind, *rest = row
+    namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook = row
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
-    return Queue(namespace_id, namespace, name, QueueKind(kind), *rest)
+    topic_settings = (topic, partitions, replication, priority_topics)
+    return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, decode_webhook(webhook))

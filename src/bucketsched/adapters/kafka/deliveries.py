@@ -45,10 +45,20 @@ POLL_INTERVAL_MS_MAX = 2**31 - 1
 
 
 class KafkaDeliveries:
-    """Port Deliveries. `unacked_max`: of one queue in this process; beyond it nothing more is fetched."""
+    """Port Deliveries. `unacked_max`: of one queue in this process; beyond it nothing more is fetched.
 
-    def __init__(self, settings: KafkaSettings, constants: ClusterConstants, unacked_max: int = UNACKED_MAX) -> None:
+    `read_ahead_max`: of those, the ones that nobody has asked for yet.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        constants: ClusterConstants,
+        unacked_max: int = UNACKED_MAX,
+        read_ahead_max: int = UNACKED_MAX,
+    ) -> None:
         assert unacked_max > 0, unacked_max
+        self._read_ahead_max = read_ahead_max
         self._settings = settings
         self._constants = constants
         self._unacked_max = unacked_max
@@ -70,7 +80,7 @@ class KafkaDeliveries:
             retry_backoff_ms=RETRY_BACKOFF_MS,
             fetch_max_wait_ms=FETCH_WAIT_MS,
         )
-        subscription = KafkaSubscription(consumer, queue.topics, self._unacked_max)
+        subscription = KafkaSubscription(consumer, queue.topics, self._unacked_max, self._read_ahead_max)
         await subscription.start()
         return subscription
 
@@ -82,9 +92,16 @@ class KafkaDeliveries:
 class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
     """Port Subscription."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, topics: Sequence[str], unacked_max: int) -> None:
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        topics: Sequence[str],
+        unacked_max: int,
+        read_ahead_max: int = UNACKED_MAX,
+    ) -> None:
         self._consumer = consumer
         self._unacked_max = unacked_max
+        self._read_ahead_max = read_ahead_max
         self._buffers: dict[str, deque[Delivery]] = {topic: deque() for topic in topics}
         self._progress: dict[TopicPartition, Progress] = {}
         self._places: dict[int, TopicPartition] = {}
@@ -140,8 +157,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
             place = self._places.pop(token, None)
             if place is not None:
                 self._unacked -= self._progress[place].finish(token)
-        if self._unacked < self._unacked_max:
-            self._room.set()
+        self._room.set()
         if any(progress.uncommitted for progress in self._progress.values()):
             await self._commit_soon()
 
@@ -165,7 +181,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _read_ahead(self) -> None:
         while True:
-            room = self._unacked_max - self._unacked
+            room = self._room_left
             if room <= 0:
                 self._room.clear()
                 await self._room.wait()
@@ -181,6 +197,12 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
                 continue
             for place, records in found.items():
                 self._add(place, records)
+
+    @property
+    def _room_left(self) -> int:
+        """How many more to read ahead."""
+        waiting = sum(len(buffer) for buffer in self._buffers.values())
+        return min(self._unacked_max - self._unacked, self._read_ahead_max - waiting)
 
     def _add(self, place: TopicPartition, records: Iterable[Any]) -> None:
         progress = self._progress.setdefault(place, Progress())
@@ -201,6 +223,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
         for buffer in self._buffers.values():
             while buffer and len(taken) < limit:
                 taken.append(buffer.popleft())
+        self._room.set()
         return taken
 
     # ------------------------------------------------------------ committing offsets

@@ -120,7 +120,7 @@ class KafkaTopics:
         await self._connection.close()
 
     def _topic_name(self, queue: Queue) -> str:
-        if queue.kind is QueueKind.WORKER:
+        if queue.kind is not QueueKind.KAFKA:
             return self._worker_topic(queue)
         topic = queue.topic or f"{queue.namespace}.{queue.name}"
         check_topic(topic)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...core.catalog import Namespace, Queue
+from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
@@ -281,3 +281,11 @@ class MemoryCatalog(Faults):
         stored = self._queues.setdefault((queue.namespace_id, queue.name), queue)
         self._leave(fault)
         return stored
+
+    async def update_webhook(self, queue: Queue) -> None:
+        """See Catalog."""
+        fault = await self._enter("update_webhook")
+        stored = self._queues.get((queue.namespace_id, queue.name))
+        if stored is not None and stored.kind is QueueKind.WEBHOOK:
+            self._queues[queue.namespace_id, queue.name] = replace(stored, webhook=queue.webhook)
+        self._leave(fault)

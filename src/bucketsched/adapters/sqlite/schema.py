@@ -86,7 +86,11 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_by_queue ON outbox (namespace_id, queue, message_id);
 """
 
-MIGRATIONS = (_VERSION_1,)
+_WEBHOOKS = """
+ALTER TABLE queues ADD COLUMN webhook TEXT NOT NULL DEFAULT '';
+"""
+
+MIGRATIONS = (_VERSION_1, _WEBHOOKS)
 """Each brings a file one version further; a file's version is its PRAGMA user_version."""
 
 

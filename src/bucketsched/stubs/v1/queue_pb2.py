@@ -22,44 +22,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ucketsched/v1/queue.proto\x12\x0e\x62ucketsched.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x01\n\x05Queue\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.QueueKind\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x13\n\x0breplication\x18\x06 \x01(\x05\x12\x17\n\x0fpriority_topics\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\":\n\x12\x43reateQueueRequest\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\";\n\x13\x43reateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"2\n\x0fGetQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"8\n\x10GetQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"M\n\x11ListQueuesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x16\x43reateNamespaceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x17\x43reateNamespaceResponse\x12,\n\tnamespace\x18\x01 \x01(\x0b\x32\x19.bucketsched.v1.Namespace\"\x17\n\x15ListNamespacesRequest\"G\n\x16ListNamespacesResponse\x12-\n\nnamespaces\x18\x01 \x03(\x0b\x32\x19.bucketsched.v1.Namespace*T\n\tQueueKind\x12\x1a\n\x16QUEUE_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10QUEUE_KIND_KAFKA\x10\x01\x12\x15\n\x11QUEUE_KIND_WORKER\x10\x02\x32\x8a\x02\n\x0cQueueService\x12V\n\x0b\x43reateQueue\x12\".bucketsched.v1.CreateQueueRequest\x1a#.bucketsched.v1.CreateQueueResponse\x12M\n\x08GetQueue\x12\x1f.bucketsched.v1.GetQueueRequest\x1a .bucketsched.v1.GetQueueResponse\x12S\n\nListQueues\x12!.bucketsched.v1.ListQueuesRequest\x1a\".bucketsched.v1.ListQueuesResponse2\xd7\x01\n\x10NamespaceService\x12\x62\n\x0f\x43reateNamespace\x12&.bucketsched.v1.CreateNamespaceRequest\x1a\'.bucketsched.v1.CreateNamespaceResponse\x12_\n\x0eListNamespaces\x12%.bucketsched.v1.ListNamespacesRequest\x1a&.bucketsched.v1.ListNamespacesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ucketsched/v1/queue.proto\x12\x0e\x62ucketsched.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x01\n\x05Queue\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.QueueKind\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x13\n\x0breplication\x18\x06 \x01(\x05\x12\x17\n\x0fpriority_topics\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x07webhook\x18\t \x01(\x0b\x32\x17.bucketsched.v1.Webhook\"\xcb\x02\n\x07Webhook\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0f\n\x07secrets\x18\x02 \x03(\t\x12\x14\n\x0csecret_count\x18\x03 \x01(\x05\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\x05 \x01(\x05\x12\x11\n\ttries_max\x18\x06 \x01(\x05\x12.\n\x0b\x64\x65lay_first\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tdelay_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x65lapsed_max\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10retried_statuses\x18\n \x03(\x05\x12\x10\n\x08networks\x18\x0b \x03(\t\":\n\x12\x43reateQueueRequest\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\";\n\x13\x43reateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"a\n\x14UpdateWebhookRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\x07webhook\x18\x03 \x01(\x0b\x32\x17.bucketsched.v1.Webhook\"=\n\x15UpdateWebhookResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"2\n\x0fGetQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"8\n\x10GetQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"M\n\x11ListQueuesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x16\x43reateNamespaceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x17\x43reateNamespaceResponse\x12,\n\tnamespace\x18\x01 \x01(\x0b\x32\x19.bucketsched.v1.Namespace\"\x17\n\x15ListNamespacesRequest\"G\n\x16ListNamespacesResponse\x12-\n\nnamespaces\x18\x01 \x03(\x0b\x32\x19.bucketsched.v1.Namespace*l\n\tQueueKind\x12\x1a\n\x16QUEUE_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10QUEUE_KIND_KAFKA\x10\x01\x12\x15\n\x11QUEUE_KIND_WORKER\x10\x02\x12\x16\n\x12QUEUE_KIND_WEBHOOK\x10\x03\x32\xe8\x02\n\x0cQueueService\x12V\n\x0b\x43reateQueue\x12\".bucketsched.v1.CreateQueueRequest\x1a#.bucketsched.v1.CreateQueueResponse\x12M\n\x08GetQueue\x12\x1f.bucketsched.v1.GetQueueRequest\x1a .bucketsched.v1.GetQueueResponse\x12S\n\nListQueues\x12!.bucketsched.v1.ListQueuesRequest\x1a\".bucketsched.v1.ListQueuesResponse\x12\\\n\rUpdateWebhook\x12$.bucketsched.v1.UpdateWebhookRequest\x1a%.bucketsched.v1.UpdateWebhookResponse2\xd7\x01\n\x10NamespaceService\x12\x62\n\x0f\x43reateNamespace\x12&.bucketsched.v1.CreateNamespaceRequest\x1a\'.bucketsched.v1.CreateNamespaceResponse\x12_\n\x0eListNamespaces\x12%.bucketsched.v1.ListNamespacesRequest\x1a&.bucketsched.v1.ListNamespacesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bucketsched.v1.queue_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUEUEKIND']._serialized_start=976
-  _globals['_QUEUEKIND']._serialized_end=1060
-  _globals['_QUEUE']._serialized_start=80
-  _globals['_QUEUE']._serialized_end=291
-  _globals['_CREATEQUEUEREQUEST']._serialized_start=293
-  _globals['_CREATEQUEUEREQUEST']._serialized_end=351
-  _globals['_CREATEQUEUERESPONSE']._serialized_start=353
-  _globals['_CREATEQUEUERESPONSE']._serialized_end=412
-  _globals['_GETQUEUEREQUEST']._serialized_start=414
-  _globals['_GETQUEUEREQUEST']._serialized_end=464
-  _globals['_GETQUEUERESPONSE']._serialized_start=466
-  _globals['_GETQUEUERESPONSE']._serialized_end=522
-  _globals['_LISTQUEUESREQUEST']._serialized_start=524
-  _globals['_LISTQUEUESREQUEST']._serialized_end=601
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=603
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=687
-  _globals['_NAMESPACE']._serialized_start=689
-  _globals['_NAMESPACE']._serialized_end=763
-  _globals['_CREATENAMESPACEREQUEST']._serialized_start=765
-  _globals['_CREATENAMESPACEREQUEST']._serialized_end=803
-  _globals['_CREATENAMESPACERESPONSE']._serialized_start=805
-  _globals['_CREATENAMESPACERESPONSE']._serialized_end=876
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=878
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=901
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=903
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=974
-  _globals['_QUEUESERVICE']._serialized_start=1063
-  _globals['_QUEUESERVICE']._serialized_end=1329
-  _globals['_NAMESPACESERVICE']._serialized_start=1332
-  _globals['_NAMESPACESERVICE']._serialized_end=1547
+  _globals['_QUEUEKIND']._serialized_start=1546
+  _globals['_QUEUEKIND']._serialized_end=1654
+  _globals['_QUEUE']._serialized_start=112
+  _globals['_QUEUE']._serialized_end=365
+  _globals['_WEBHOOK']._serialized_start=368
+  _globals['_WEBHOOK']._serialized_end=699
+  _globals['_CREATEQUEUEREQUEST']._serialized_start=701
+  _globals['_CREATEQUEUEREQUEST']._serialized_end=759
+  _globals['_CREATEQUEUERESPONSE']._serialized_start=761
+  _globals['_CREATEQUEUERESPONSE']._serialized_end=820
+  _globals['_UPDATEWEBHOOKREQUEST']._serialized_start=822
+  _globals['_UPDATEWEBHOOKREQUEST']._serialized_end=919
+  _globals['_UPDATEWEBHOOKRESPONSE']._serialized_start=921
+  _globals['_UPDATEWEBHOOKRESPONSE']._serialized_end=982
+  _globals['_GETQUEUEREQUEST']._serialized_start=984
+  _globals['_GETQUEUEREQUEST']._serialized_end=1034
+  _globals['_GETQUEUERESPONSE']._serialized_start=1036
+  _globals['_GETQUEUERESPONSE']._serialized_end=1092
+  _globals['_LISTQUEUESREQUEST']._serialized_start=1094
+  _globals['_LISTQUEUESREQUEST']._serialized_end=1171
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=1173
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=1257
+  _globals['_NAMESPACE']._serialized_start=1259
+  _globals['_NAMESPACE']._serialized_end=1333
+  _globals['_CREATENAMESPACEREQUEST']._serialized_start=1335
+  _globals['_CREATENAMESPACEREQUEST']._serialized_end=1373
+  _globals['_CREATENAMESPACERESPONSE']._serialized_start=1375
+  _globals['_CREATENAMESPACERESPONSE']._serialized_end=1446
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=1448
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1471
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1473
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1544
+  _globals['_QUEUESERVICE']._serialized_start=1657
+  _globals['_QUEUESERVICE']._serialized_end=2017
+  _globals['_NAMESPACESERVICE']._serialized_start=2020
+  _globals['_NAMESPACESERVICE']._serialized_end=2235
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -31,6 +32,8 @@ class _QueueKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueKind.V
     """Tasks become records of a Kafka topic that you consume."""
     QUEUE_KIND_WORKER: _QueueKind.ValueType  # 2
     """Tasks are handed to workers that attach over gRPC."""
+    QUEUE_KIND_WEBHOOK: _QueueKind.ValueType  # 3
+    """Tasks are posted to a URL."""
 
 class QueueKind(_QueueKind, metaclass=_QueueKindEnumTypeWrapper): ...
 
@@ -39,6 +42,8 @@ QUEUE_KIND_KAFKA: QueueKind.ValueType  # 1
 """Tasks become records of a Kafka topic that you consume."""
 QUEUE_KIND_WORKER: QueueKind.ValueType  # 2
 """Tasks are handed to workers that attach over gRPC."""
+QUEUE_KIND_WEBHOOK: QueueKind.ValueType  # 3
+"""Tasks are posted to a URL."""
 Global___QueueKind: _TypeAlias = QueueKind  # noqa: Y015
 
 @_typing.final
@@ -53,11 +58,12 @@ class Queue(_message.Message):
     REPLICATION_FIELD_NUMBER: _builtins.int
     PRIORITY_TOPICS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     kind: Global___QueueKind.ValueType
     topic: _builtins.str
-    """The Kafka topic. Kind KAFKA: yours, default "<namespace>.<name>". Kind WORKER in cluster mode: chosen by the server."""
+    """The Kafka topic. Kind KAFKA: yours, default "<namespace>.<name>". Else, in cluster mode: chosen by the server."""
     partitions: _builtins.int
     """Partitions of the topic when it is created here; 0: the server's default."""
     replication: _builtins.int
@@ -66,6 +72,10 @@ class Queue(_message.Message):
     """HIGH and LOW get topics of their own: <topic>.high and <topic>.low."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def webhook(self) -> Global___Webhook:
+        """Kind WEBHOOK: where and how tasks are posted."""
+
     def __init__(
         self,
         *,
@@ -77,14 +87,91 @@ class Queue(_message.Message):
         replication: _builtins.int = ...,
         priority_topics: _builtins.bool = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        webhook: Global___Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "priority_topics", b"priority_topics", "replication", b"replication", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "priority_topics", b"priority_topics", "replication", b"replication", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class Webhook(_message.Message):
+    """How the tasks of a queue are posted. What is left out gets the default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    SECRET_COUNT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    TRIES_MAX_FIELD_NUMBER: _builtins.int
+    DELAY_FIRST_FIELD_NUMBER: _builtins.int
+    DELAY_MAX_FIELD_NUMBER: _builtins.int
+    ELAPSED_MAX_FIELD_NUMBER: _builtins.int
+    RETRIED_STATUSES_FIELD_NUMBER: _builtins.int
+    NETWORKS_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """https://... or http://..."""
+    secret_count: _builtins.int
+    """How many secrets there are. Ignored in requests."""
+    concurrency: _builtins.int
+    """Requests at once, in each delivering process; default 16."""
+    tries_max: _builtins.int
+    """How often a task is tried at most; default 10."""
+    @_builtins.property
+    def secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"whsec_<base64>" each, at most 5; every one signs. Never shown again."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Of one try; default 15 s."""
+
+    @_builtins.property
+    def delay_first(self) -> _duration_pb2.Duration:
+        """The longest pause behind the first try, doubling with each further one; default 1 s."""
+
+    @_builtins.property
+    def delay_max(self) -> _duration_pb2.Duration:
+        """The longest pause; default 5 min."""
+
+    @_builtins.property
+    def elapsed_max(self) -> _duration_pb2.Duration:
+        """No try begins later than this after the first one; default 1 h."""
+
+    @_builtins.property
+    def retried_statuses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of the statuses 300 to 499, those that are tried again; default 408, 425, 429. All others of them are final."""
+
+    @_builtins.property
+    def networks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Networks (CIDR) that are not public and may be posted to all the same, as far as the server's settings allow it."""
+
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        secrets: _abc.Iterable[_builtins.str] | None = ...,
+        secret_count: _builtins.int = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        concurrency: _builtins.int = ...,
+        tries_max: _builtins.int = ...,
+        delay_first: _duration_pb2.Duration | None = ...,
+        delay_max: _duration_pb2.Duration | None = ...,
+        elapsed_max: _duration_pb2.Duration | None = ...,
+        retried_statuses: _abc.Iterable[_builtins.int] | None = ...,
+        networks: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay_first", b"delay_first", "delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "delay_first", b"delay_first", "delay_max", b"delay_max", "elapsed_max", b"elapsed_max", "networks", b"networks", "retried_statuses", b"retried_statuses", "secret_count", b"secret_count", "secrets", b"secrets", "timeout", b"timeout", "tries_max", b"tries_max", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Webhook: _TypeAlias = Webhook  # noqa: Y015
 
 @_typing.final
 class CreateQueueRequest(_message.Message):
@@ -127,6 +214,52 @@ class CreateQueueResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateQueueResponse: _TypeAlias = CreateQueueResponse  # noqa: Y015
+
+@_typing.final
+class UpdateWebhookRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    @_builtins.property
+    def webhook(self) -> Global___Webhook: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        webhook: Global___Webhook | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["webhook", b"webhook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "webhook", b"webhook"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWebhookRequest: _TypeAlias = UpdateWebhookRequest  # noqa: Y015
+
+@_typing.final
+class UpdateWebhookResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> Global___Queue: ...
+    def __init__(
+        self,
+        *,
+        queue: Global___Queue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateWebhookResponse: _TypeAlias = UpdateWebhookResponse  # noqa: Y015
 
 @_typing.final
 class GetQueueRequest(_message.Message):

@@ -50,6 +50,11 @@ class QueueServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_queue__pb2.ListQueuesRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_queue__pb2.ListQueuesResponse.FromString,
                 _registered_method=True)
+        self.UpdateWebhook = channel.unary_unary(
+                '/bucketsched.v1.QueueService/UpdateWebhook',
+                request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServiceServicer:
@@ -74,6 +79,14 @@ class QueueServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateWebhook(self, request, context):
+        """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
+        Delivering processes follow within seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -91,6 +104,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=bucketsched_dot_v1_dot_queue__pb2.ListQueuesRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_queue__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'UpdateWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateWebhook,
+                    request_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +193,33 @@ class QueueService:
             '/bucketsched.v1.QueueService/ListQueues',
             bucketsched_dot_v1_dot_queue__pb2.ListQueuesRequest.SerializeToString,
             bucketsched_dot_v1_dot_queue__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.QueueService/UpdateWebhook',
+            bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
+            bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,10 @@ class QueueServiceStub:
     CreateQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.CreateQueueRequest, _queue_pb2.CreateQueueResponse]
     GetQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.GetQueueRequest, _queue_pb2.GetQueueResponse]
     ListQueues: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListQueuesRequest, _queue_pb2.ListQueuesResponse]
+    UpdateWebhook: _grpc.UnaryUnaryMultiCallable[_queue_pb2.UpdateWebhookRequest, _queue_pb2.UpdateWebhookResponse]
+    """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
+    Delivering processes follow within seconds.
+    """
 
 @_typing.type_check_only
 class QueueServiceAsyncStub(QueueServiceStub):
@@ -45,6 +49,10 @@ class QueueServiceAsyncStub(QueueServiceStub):
     CreateQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.CreateQueueRequest, _queue_pb2.CreateQueueResponse]  # type: ignore[assignment]
     GetQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.GetQueueRequest, _queue_pb2.GetQueueResponse]  # type: ignore[assignment]
     ListQueues: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListQueuesRequest, _queue_pb2.ListQueuesResponse]  # type: ignore[assignment]
+    UpdateWebhook: _aio.UnaryUnaryMultiCallable[_queue_pb2.UpdateWebhookRequest, _queue_pb2.UpdateWebhookResponse]  # type: ignore[assignment]
+    """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
+    Delivering processes follow within seconds.
+    """
 
 class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
     """Creates and shows queues: named destinations of tasks."""
@@ -69,6 +77,16 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_pb2.ListQueuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.ListQueuesResponse, _abc.Awaitable[_queue_pb2.ListQueuesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UpdateWebhook(
+        self,
+        request: _queue_pb2.UpdateWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_pb2.UpdateWebhookResponse, _abc.Awaitable[_queue_pb2.UpdateWebhookResponse]]:
+        """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
+        Delivering processes follow within seconds.
+        """
 
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

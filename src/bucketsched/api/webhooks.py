@@ -1,0 +1,58 @@
+"""bucketsched.v1.Webhook from and to what the core knows. Secrets come in and never go out."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+
+from ..core.durations import duration_ms
+from ..core.retry import RetryPolicy
+from ..core.webhook import DEFAULT_RETRY, Webhook
+from ..stubs.v1 import queue_pb2 as pb
+
+_DEFAULT = Webhook("")
+
+
+def webhook_of(message: pb.Webhook) -> Webhook:
+    """What was asked for, with defaults for what was left out. Raises InvalidArgument."""
+    given = {field.name: _length_ms(length, field.name) for field, length in message.ListFields() if field.message_type}
+    return Webhook(
+        url=message.url,
+        secrets=tuple(message.secrets),
+        timeout_ms=given.get("timeout", _DEFAULT.timeout_ms),
+        concurrency=message.concurrency or _DEFAULT.concurrency,
+        retry=RetryPolicy(
+            tries_max=message.tries_max or DEFAULT_RETRY.tries_max,
+            delay_ms_first=given.get("delay_first", DEFAULT_RETRY.delay_ms_first),
+            delay_ms_max=given.get("delay_max", DEFAULT_RETRY.delay_ms_max),
+            elapsed_ms_max=given.get("elapsed_max", DEFAULT_RETRY.elapsed_ms_max),
+        ),
+        retried_statuses=tuple(sorted(set(message.retried_statuses))) or _DEFAULT.retried_statuses,
+        networks=tuple(message.networks),
+    )
+
+
+def webhook_message(webhook: Webhook | None) -> pb.Webhook | None:
+    """What is shown of it."""
+    if webhook is None:
+        return None
+    return pb.Webhook(
+        url=webhook.url,
+        secret_count=len(webhook.secrets),
+        timeout=_duration(webhook.timeout_ms),
+        concurrency=webhook.concurrency,
+        tries_max=webhook.retry.tries_max,
+        delay_first=_duration(webhook.retry.delay_ms_first),
+        delay_max=_duration(webhook.retry.delay_ms_max),
+        elapsed_max=_duration(webhook.retry.elapsed_ms_max),
+        retried_statuses=webhook.retried_statuses,
+        networks=webhook.networks,
+    )
+
+
+def _length_ms(length: Duration, field: str) -> int:
+    return duration_ms(length.seconds, length.nanos, f"webhook.{field}")
+
+
+def _duration(ms: int) -> Duration:
+    seconds, rest = divmod(ms, 1000)
+    return Duration(seconds=seconds, nanos=rest * 1_000_000)
