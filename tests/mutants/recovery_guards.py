@@ -37,6 +37,14 @@ RECOVERY_GUARDS = [
         (TRIMMING,),
     ),
     Guard(
+        "a-row-settled-twice-is-an-alarm",
+        "somebody else has written there: of this range nobody knows what was dispatched",
+        "poller/takeover.py",
+        "        if mark.ref in self.marks:\n",
+        "        if False:\n",
+        (LOSSES,),
+    ),
+    Guard(
         "trimming-waits-for-alarmed-ranges",
         "what is in the journal may be all that says what was dispatched",
         TRIMMER,
