@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         Task,
         TaskInfo,
         TaskState,
+        UpdateOutcome,
+        UpdateResult,
         Webhook,
         Worker,
     )
@@ -43,6 +45,8 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskState",
+    "UpdateOutcome",
+    "UpdateResult",
     "Webhook",
     "Worker",
     "__version__",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .core.assignment import Move
 from .core.catalog import Namespace, Queue
@@ -19,6 +19,7 @@ from .core.cluster import ClusterConstants
 from .core.errors import NotWritten, OutcomeUnknown
 from .core.message import Headers, Message
 from .core.task import Mark, StoredTask, TaskRow
+from .core.task_change import ChangeResult, TaskChange
 
 # ---------------------------------------------------------------- time
 
@@ -81,7 +82,11 @@ class TaskStore(Protocol):
         ...
 
     async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
-        """The row at this place, or None (also where only facts are stored, without a body). Raises Unavailable."""
+        """The row at this place, or None. Raises Unavailable.
+
+        Where only facts are stored, without a body: the row with NO_BODY if one of them says where the task moved,
+        else None.
+        """
         ...
 
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
@@ -98,7 +103,10 @@ class TaskStore(Protocol):
         ...
 
     async def mark(self, marks: Sequence[Mark]) -> None:
-        """Adds facts durably. All or an error; idempotent, so it is simply repeated. Raises Unavailable."""
+        """Adds facts durably. All or an error; idempotent, so it is simply repeated. Raises Unavailable.
+
+        A later MOVED replaces an earlier one; it outlives the row at the new place.
+        """
         ...
 
 
@@ -499,6 +507,13 @@ class CancelResult(Enum):
     NOT_FOUND = "not found"
 
 
+class Changed(NamedTuple):
+    """What became of a change. `row`: the task's newest row; None: there is none."""
+
+    result: ChangeResult
+    row: TaskRow | None = None
+
+
 class Owners(Protocol):
     """The owners of all ranges, wherever they are. Every call raises Unavailable where no owner can be reached."""
 
@@ -512,6 +527,10 @@ class Owners(Protocol):
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult: ...
 
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed:
+        """Makes the task what the change says, unless it was settled before. Repeating it does nothing more."""
+        ...
+
 
 class RangeOwner(Protocol):
     """A poller seen from the internal API: the same questions, answered for its own ranges only."""
@@ -522,6 +541,10 @@ class RangeOwner(Protocol):
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
         """A HintAnswer where this process does not own the range, or is not ready."""
+        ...
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
+        """Likewise."""
         ...
 
     async def ready(self, range_ids: Sequence[int], lane: int) -> None:

@@ -11,6 +11,7 @@ from store_adapters import StoresUnderTest, fresh_bucket, namespace_id, row
 
 from bucketsched.core import task_id as ids
 from bucketsched.core.task import (
+    NO_BODY,
     FactKind,
     Facts,
     Mark,
@@ -359,6 +360,25 @@ class TestMark:
         await tasks.mark([Mark(written.ref, FactKind.CANCELLED, 5)])
         await tasks.mark([Mark(written.ref, FactKind.MOVED, 6)])
         assert await fetch(tasks, written) == StoredTask(written, Facts(cancelled_ms=5, moved_to_ms=6))
+
+    async def test_of_moves_the_last_counts(self, tasks: TaskStore) -> None:
+        written = row(bucket_start_ms(fresh_bucket()), namespace_id())
+        await put(tasks, written)
+        await tasks.mark([Mark(written.ref, FactKind.MOVED, 6)])
+        await tasks.mark([Mark(written.ref, FactKind.MOVED, 5)])
+        assert await fetch(tasks, written) == StoredTask(written, Facts(moved_to_ms=5))
+
+    async def test_where_a_task_moved_is_known_without_its_row(self, tasks: TaskStore) -> None:
+        """Rows expire; of one that has, the place where its task went on is left."""
+        bucket = fresh_bucket()
+        start, namespace = bucket_start_ms(bucket), namespace_id()
+        moved, dispatched = row(start, namespace), row(start + 1, namespace)
+        await tasks.mark([Mark(moved.ref, FactKind.MOVED, 7), Mark(dispatched.ref, FactKind.DISPATCHED, 7)])
+        found = await fetch(tasks, moved)
+        assert found is not None
+        assert (found.row.body, found.facts) == (NO_BODY, Facts(moved_to_ms=7))
+        assert await fetch(tasks, dispatched) is None
+        assert await read_all(tasks, bucket) == []
 
     async def test_nothing_to_mark(self, tasks: TaskStore) -> None:
         await tasks.mark([])

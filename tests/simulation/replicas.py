@@ -20,7 +20,7 @@ from bucketsched.core.catalog import Namespace, Queue
 from bucketsched.core.checkpoint import Checkpoint, CheckpointCorrupt
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
-from bucketsched.core.task import NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
+from bucketsched.core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
 from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from bucketsched.encoding.rows import decode_body, encode_body
@@ -319,7 +319,12 @@ class SimTaskStore:
 
         def answer(one: Replica, other: Replica) -> StoredTask | None:
             a, b = one.partitions.get(partition, {}), other.partitions.get(partition, {})
-            return merged(a.get(place), b.get(place))
+            cells = a.get(place), b.get(place)
+            found = merged(*cells)
+            moved = [c.facts.moved_to_ms for c in cells if c is not None and c.facts.moved_to_ms is not None]
+            if found is None and moved:
+                return StoredTask(TaskRow(due_ms, namespace_id, task_id, NO_BODY), Facts(moved_to_ms=moved[0]))
+            return found
 
         found: StoredTask | None = await self._ask(lambda: self._cassandra.read(answer))
         return found

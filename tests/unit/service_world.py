@@ -14,8 +14,9 @@ from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import TaskRow, bucket_start_ms
+from bucketsched.core.task_change import ChangeResult, TaskChange
 from bucketsched.core.validation import Limits
-from bucketsched.ports import CancelResult, HintAnswer
+from bucketsched.ports import CancelResult, Changed, HintAnswer
 from bucketsched.service.directory import Directory
 from bucketsched.service.tasks import TaskService
 
@@ -39,6 +40,9 @@ class ScriptedOwners:
         self.on_hint: Callable[[TaskRow], HintAnswer | None] = lambda row: HintAnswer.TAKEN
         self.on_admit: Callable[[TaskRow], HintAnswer | None] = lambda row: HintAnswer.TAKEN
         self.on_cancel: Callable[[bytes], CancelResult | None] = lambda task_id: CancelResult.CANCELLED
+        self.on_change: Callable[[bytes, TaskChange], Changed | None] = lambda task_id, change: Changed(
+            ChangeResult.NOT_FOUND
+        )
         self.hinted: list[list[TaskRow]] = []
         self.admitted: list[TaskRow] = []
         self.silent = False
@@ -57,6 +61,9 @@ class ScriptedOwners:
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult:
         return _or_unavailable(self.on_cancel(task_id))
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed:
+        return _or_unavailable(self.on_change(task_id, change))
 
 
 def _or_unavailable(answer: Any) -> Any:

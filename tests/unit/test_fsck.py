@@ -314,7 +314,9 @@ def test_a_spill_gives_back_what_it_got_however_often_it_was_written_out(
     for i in range(50):
         due = 1_740_000_000_000 + (i % 3) * MINUTE_MS
         ref = RowRef(due, NAMESPACE, ids.mint(due, i % 4, rng.getrandbits(62)), 0, 1).pack()
-        said = Said(ref, FactKind(1 + i % 4), due + i, "reason ä" * (i % 2))
+        kind = FactKind(1 + i % 4)
+        rest = ("", b"body \xff" * (i % 3)) if kind is FactKind.MOVED else ("reason ä" * (i % 2), b"")
+        said = Said(ref, kind, due + i, *rest)
         put.setdefault(bucket_of(due), []).append(said)
         spill.add(said)
     for bucket, all_of_it in put.items():

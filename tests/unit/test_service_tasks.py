@@ -402,7 +402,7 @@ async def test_following_moves_ends(world: ServiceWorld) -> None:
     result = await created(world, task(due_ms=FAR_MS))
     (row,) = await world.rows(bucket_of(FAR_MS))
     await world.store.mark([Mark(row.ref, FactKind.MOVED, FAR_MS)])
-    with pytest.raises(NotFound):
+    with pytest.raises(Unavailable):
         await world.tasks.get("default", ids.text(result.task_id))
 
 

@@ -16,8 +16,10 @@ from ..core import task_id as ids
 from ..core.cluster import ClusterConstants
 from ..core.errors import Unavailable
 from ..core.task import TaskRow
-from ..encoding.rows import row_message
-from ..ports import CancelResult, Clock, HintAnswer, Member, Membership, RangeOwner
+from ..core.task_change import ChangeResult, TaskChange
+from ..encoding.changes import change_request
+from ..encoding.rows import row_from_message, row_message
+from ..ports import CancelResult, Changed, Clock, HintAnswer, Member, Membership, RangeOwner
 from ..stubs.internal.v1 import owner_pb2 as pb
 from ..stubs.internal.v1 import owner_pb2_grpc
 
@@ -49,6 +51,14 @@ _RESULTS = {
     pb.CANCEL_RESULT_ALREADY_FAILED: CancelResult.ALREADY_FAILED,
     pb.CANCEL_RESULT_NOT_FOUND: CancelResult.NOT_FOUND,
 }
+_CHANGE_RESULTS = {
+    pb.CHANGE_RESULT_CHANGED: ChangeResult.CHANGED,
+    pb.CHANGE_RESULT_ALREADY_DISPATCHED: ChangeResult.ALREADY_DISPATCHED,
+    pb.CHANGE_RESULT_ALREADY_CANCELLED: ChangeResult.ALREADY_CANCELLED,
+    pb.CHANGE_RESULT_ALREADY_FAILED: ChangeResult.ALREADY_FAILED,
+    pb.CHANGE_RESULT_OTHER_GENERATION: ChangeResult.OTHER_GENERATION,
+    pb.CHANGE_RESULT_NOT_FOUND: ChangeResult.NOT_FOUND,
+}
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -61,7 +71,7 @@ _CHANNEL_OPTIONS = (
 _UNANSWERED = (None, HintAnswer.NOT_OWNER, HintAnswer.NOT_READY)
 
 Answers = list[HintAnswer | None]
-Reply = CancelResult | HintAnswer
+Reply = CancelResult | Changed | HintAnswer
 
 
 class _Owner(Protocol):
@@ -70,6 +80,8 @@ class _Owner(Protocol):
     async def admit(self, row: TaskRow) -> HintAnswer | None: ...
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer | None: ...
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer | None: ...
 
 
 class _Link:
@@ -108,6 +120,17 @@ class _Link:
         except grpc.aio.AioRpcError:
             return None
         return _RESULTS.get(response.result) or _ANSWERS.get(response.answer)
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer | None:
+        try:
+            request = change_request(namespace_id, task_id, change)
+            response = await self._stub.Change(request, timeout=RPC_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return None
+        result = _CHANGE_RESULTS.get(response.result)
+        if result is None:
+            return _ANSWERS.get(response.answer)
+        return Changed(result, row_from_message(response.row) if response.HasField("row") else None)
 
     async def close(self) -> None:
         """Answers what waits with None; calls under way end first (a call cut off would look like a cancellation)."""
@@ -199,6 +222,12 @@ class GrpcOwners:
         result = await self._until_answered(task_id, ask)
         assert isinstance(result, CancelResult), result
         return CancelResult.CANCELLED if unanswered and result is CancelResult.ALREADY_CANCELLED else result
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed:
+        """Raises Unavailable where no owner answers in time: the same call may be made again."""
+        changed = await self._until_answered(task_id, lambda owner: owner.change(namespace_id, task_id, change))
+        assert isinstance(changed, Changed), changed
+        return changed
 
     async def close(self) -> None:
         """Closes all channels."""

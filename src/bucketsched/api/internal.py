@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..core.errors import InvalidArgument
 from ..core.task import TaskRow
-from ..encoding.rows import row_from_message
+from ..core.task_change import ChangeResult
+from ..encoding.changes import change_of
+from ..encoding.rows import row_from_message, row_message
 from ..ports import CancelResult, HintAnswer, RangeOwner
 from ..stubs.internal.v1 import owner_pb2 as pb
 from ..stubs.internal.v1 import storage_pb2
@@ -26,6 +28,14 @@ _RESULTS = {
     CancelResult.ALREADY_FAILED: pb.CANCEL_RESULT_ALREADY_FAILED,
     CancelResult.NOT_FOUND: pb.CANCEL_RESULT_NOT_FOUND,
 }
+_CHANGE_RESULTS = {
+    ChangeResult.CHANGED: pb.CHANGE_RESULT_CHANGED,
+    ChangeResult.ALREADY_DISPATCHED: pb.CHANGE_RESULT_ALREADY_DISPATCHED,
+    ChangeResult.ALREADY_CANCELLED: pb.CHANGE_RESULT_ALREADY_CANCELLED,
+    ChangeResult.ALREADY_FAILED: pb.CHANGE_RESULT_ALREADY_FAILED,
+    ChangeResult.OTHER_GENERATION: pb.CHANGE_RESULT_OTHER_GENERATION,
+    ChangeResult.NOT_FOUND: pb.CHANGE_RESULT_NOT_FOUND,
+}
 
 
 class OwnerServicer:
@@ -42,6 +52,7 @@ class OwnerServicer:
                 "Hint": unary(self.hint, pb.HintRequest),
                 "Admit": unary(self.admit, pb.AdmitRequest),
                 "Cancel": unary(self.cancel, pb.CancelRequest),
+                "Change": unary(self.change, pb.ChangeRequest),
                 "Ready": unary(self.ready, pb.ReadyRequest),
             },
         )
@@ -62,6 +73,19 @@ class OwnerServicer:
         if isinstance(result, HintAnswer):
             return pb.CancelResponse(answer=_ANSWERS[result])
         return pb.CancelResponse(answer=pb.ANSWER_TAKEN, result=_RESULTS[result])
+
+    async def change(self, request: pb.ChangeRequest, context: Context) -> pb.ChangeResponse:
+        """A result, or an answer that says why there is none."""
+        _check_ids(request.namespace_id, request.task_id)
+        try:
+            change = change_of(request)
+        except ValueError as error:
+            raise InvalidArgument("priority", str(error)) from error
+        changed = await self._owner.change(request.namespace_id, request.task_id, change)
+        if isinstance(changed, HintAnswer):
+            return pb.ChangeResponse(answer=_ANSWERS[changed])
+        row = row_message(changed.row) if changed.row is not None else None
+        return pb.ChangeResponse(answer=pb.ANSWER_TAKEN, result=_CHANGE_RESULTS[changed.result], row=row)
 
     async def ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
         """Noted."""

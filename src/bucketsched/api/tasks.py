@@ -7,6 +7,8 @@ from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from ..core.durations import duration_ms, timestamp_ms
 from ..core.errors import InvalidArgument, RequestError, Unavailable
 from ..core.task import Priority, StoredTask, TaskState, fold
+from ..core.task_change import ChangeResult
+from ..core.task_update import TaskUpdate
 from ..core.validation import NewTask
 from ..ports import CancelResult
 from ..service.tasks import Created, CreateResult, TaskService
@@ -41,6 +43,14 @@ _OUTCOMES = {
     CancelResult.ALREADY_CANCELLED: pb.CANCEL_OUTCOME_ALREADY_CANCELLED,
     CancelResult.ALREADY_FAILED: pb.CANCEL_OUTCOME_ALREADY_FAILED,
 }
+_UPDATE_OUTCOMES = {
+    ChangeResult.CHANGED: pb.UPDATE_OUTCOME_UPDATED,
+    ChangeResult.ALREADY_DISPATCHED: pb.UPDATE_OUTCOME_ALREADY_DISPATCHED,
+    ChangeResult.ALREADY_CANCELLED: pb.UPDATE_OUTCOME_ALREADY_CANCELLED,
+    ChangeResult.ALREADY_FAILED: pb.UPDATE_OUTCOME_ALREADY_FAILED,
+}
+UPDATABLE = frozenset({"payload", "content_type", "metadata", "priority", "due_time", "delay"})
+"""What an update mask may name."""
 
 
 class TaskServicer:
@@ -58,6 +68,8 @@ class TaskServicer:
                 "BatchCreateTasks": unary(self.batch_create_tasks, pb.BatchCreateTasksRequest),
                 "GetTask": unary(self.get_task, pb.GetTaskRequest),
                 "CancelTask": unary(self.cancel_task, pb.CancelTaskRequest),
+                "UpdateTask": unary(self.update_task, pb.UpdateTaskRequest),
+                "RunTaskNow": unary(self.run_task_now, pb.RunTaskNowRequest),
             },
         )
 
@@ -89,18 +101,25 @@ class TaskServicer:
         result = await self._tasks.cancel(request.namespace or DEFAULT_NAMESPACE, request.task_id)
         return pb.CancelTaskResponse(outcome=_OUTCOMES[result])
 
+    async def update_task(self, request: pb.UpdateTaskRequest, context: Context) -> pb.UpdateTaskResponse:
+        """What became of the update, for good, and the task as it is now."""
+        changed = await self._tasks.update(
+            request.namespace or DEFAULT_NAMESPACE, request.task_id, task_update(request)
+        )
+        if changed.result is not ChangeResult.CHANGED or changed.row is None:
+            return pb.UpdateTaskResponse(outcome=_UPDATE_OUTCOMES[changed.result])
+        task = task_message(StoredTask(changed.row))
+        return pb.UpdateTaskResponse(outcome=pb.UPDATE_OUTCOME_UPDATED, task=task)
+
+    async def run_task_now(self, request: pb.RunTaskNowRequest, context: Context) -> pb.RunTaskNowResponse:
+        """What became of it, for good."""
+        changed = await self._tasks.run_now(request.namespace or DEFAULT_NAMESPACE, request.task_id)
+        return pb.RunTaskNowResponse(outcome=_UPDATE_OUTCOMES[changed.result])
+
 
 def new_task(request: pb.CreateTaskRequest) -> NewTask:
     """The task that is asked for. Raises InvalidArgument where it can't be told."""
-    due_ms = delay_ms = None
-    when = request.WhichOneof("when")
-    if when == "due_time":
-        due_ms = timestamp_ms(request.due_time.seconds, request.due_time.nanos, "due_time")
-    elif when == "delay":
-        delay_ms = duration_ms(request.delay.seconds, request.delay.nanos, "delay")
-    priority = _PRIORITIES.get(request.priority)
-    if priority is None:
-        raise InvalidArgument("priority", f"must be HIGH, NORMAL or LOW, is the unknown number {request.priority}")
+    due_ms, delay_ms = _when(request)
     return NewTask(
         request.type,
         request.namespace or DEFAULT_NAMESPACE,
@@ -109,10 +128,47 @@ def new_task(request: pb.CreateTaskRequest) -> NewTask:
         dict(request.metadata),
         due_ms,
         delay_ms,
-        priority,
+        _priority(request.priority),
         request.task_id,
         request.content_type,
     )
+
+
+def task_update(request: pb.UpdateTaskRequest) -> TaskUpdate:
+    """The update that is asked for. Raises InvalidArgument where it can't be told."""
+    mask = set(request.update_mask.paths)
+    if unknown := sorted(mask - UPDATABLE):
+        raise InvalidArgument("update_mask", f"must name only {', '.join(sorted(UPDATABLE))}; {unknown[0]!r} is none")
+    due_ms, delay_ms = _when(request)
+    for field, value in (("due_time", due_ms), ("delay", delay_ms)):
+        if (field in mask) != (value is not None):
+            raise InvalidArgument("update_mask", f"must name {field} if, and only if, {field} is set")
+    return TaskUpdate(
+        payload=request.payload if "payload" in mask else None,
+        content_type=request.content_type if "content_type" in mask else None,
+        metadata=dict(request.metadata) if "metadata" in mask else None,
+        priority=_priority(request.priority) if "priority" in mask else None,
+        due_ms=due_ms,
+        delay_ms=delay_ms,
+        expected_generation=request.expected_generation if request.HasField("expected_generation") else None,
+    )
+
+
+def _when(request: pb.CreateTaskRequest | pb.UpdateTaskRequest) -> tuple[int | None, int | None]:
+    """Due time and delay in ms, as far as they are given."""
+    when = request.WhichOneof("when")
+    if when == "due_time":
+        return timestamp_ms(request.due_time.seconds, request.due_time.nanos, "due_time"), None
+    if when == "delay":
+        return None, duration_ms(request.delay.seconds, request.delay.nanos, "delay")
+    return None, None
+
+
+def _priority(number: pb.Priority.ValueType) -> Priority:
+    priority = _PRIORITIES.get(number)
+    if priority is None:
+        raise InvalidArgument("priority", f"must be HIGH, NORMAL or LOW, is the unknown number {number}")
+    return priority
 
 
 def task_message(stored: StoredTask) -> pb.Task:

@@ -13,6 +13,7 @@ from ..coordinator.follower import RangeFollower
 from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.task import TaskRow
+from ..core.task_change import TaskChange
 from ..poller.dispatcher import LaneLost
 from ..poller.figures import LaneCounters
 from ..poller.lane import Lane
@@ -20,6 +21,7 @@ from ..poller.limits import LaneLimits
 from ..ports import (
     CancelResult,
     Catalog,
+    Changed,
     CheckpointStore,
     Clock,
     HintAnswer,
@@ -300,6 +302,10 @@ class PollerRole:
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
         """See ports.RangeOwner."""
         return await self.lane.cancel(namespace_id, task_id) if self.lane else HintAnswer.NOT_OWNER
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
+        """See ports.RangeOwner."""
+        return await self.lane.change(namespace_id, task_id, change) if self.lane else HintAnswer.NOT_OWNER
 
     async def ready(self, range_ids: Sequence[int], lane: int) -> None:
         """See ports.RangeOwner."""

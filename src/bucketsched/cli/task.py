@@ -1,4 +1,4 @@
-"""`bucketsched task`: create, get, cancel."""
+"""`bucketsched task`: create, get, update, run-now, cancel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_MAX = 1_000
 
 @click.group()
 def task() -> None:
-    """Create, show and cancel tasks."""
+    """Create, show, change and cancel tasks."""
 
 
 @task.command()
@@ -116,6 +116,68 @@ def cancel(connection: Connection, task_id: str) -> int:
     outcome = connection.call(lambda client: client.cancel(task_id))
     show(connection, {"task_id": task_id, "outcome": str(outcome)})
     return ExitCode.OK if outcome.cancelled else ExitCode.CONFLICT
+
+
+@task.command()
+@click.argument("task_id")
+@click.option("--payload", help="The new payload, as text.")
+@click.option(
+    "--payload-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="The new payload, from a file; - for standard input.",
+)
+@click.option("--delay", type=LENGTH, help="When it is due, from now: 5s, 1h30m, 2d, PT5S.")
+@click.option("--due", type=INSTANT, help="When it is due: 2026-12-24T18:00:00Z.")
+@click.option("--priority", type=click.Choice(["high", "normal", "low"]))
+@click.option("--metadata", type=PAIR, multiple=True, help="All of the new metadata. May be given many times.")
+@click.option("--content-type", help="Media type of the payload.")
+@click.option("--expected-generation", type=click.IntRange(min=0), help="Only if the task is still of this one.")
+@connection_options
+def update(
+    connection: Connection,
+    task_id: str,
+    payload: str | None,
+    payload_file: str | None,
+    delay: timedelta | None,
+    due: datetime | None,
+    priority: str | None,
+    metadata: tuple[tuple[str, str], ...],
+    content_type: str | None,
+    expected_generation: int | None,
+) -> int:
+    """Change a task that waits. Ends with 0 if it is changed, with 4 if it is too late."""
+    from ..core.task import Priority
+
+    if delay is not None and due is not None:
+        raise click.UsageError("--delay and --due can't be given together")
+    body = None if payload is None and payload_file is None else _payload(payload, payload_file)
+    result = connection.call(
+        lambda client: client.update(
+            task_id,
+            payload=body,
+            delay=delay,
+            due=due,
+            priority=None if priority is None else Priority[priority.upper()],
+            metadata=_unique(metadata) if metadata else None,
+            content_type=content_type,
+            expected_generation=expected_generation,
+        )
+    )
+    shown: dict[str, Any] = {"task_id": task_id, "outcome": str(result.outcome)}
+    if result.task is not None:
+        shown |= {"due": instant(result.task.due), "generation": result.task.generation}
+    show(connection, shown)
+    return ExitCode.OK if result.outcome.updated else ExitCode.CONFLICT
+
+
+@task.command("run-now")
+@click.argument("task_id")
+@connection_options
+def run_now(connection: Connection, task_id: str) -> int:
+    """Make a task that waits due now. Ends with 0 if it is, with 4 if it is too late."""
+    outcome = connection.call(lambda client: client.run_now(task_id))
+    show(connection, {"task_id": task_id, "outcome": str(outcome)})
+    return ExitCode.OK if outcome.updated else ExitCode.CONFLICT
 
 
 def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:

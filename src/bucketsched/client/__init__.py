@@ -1,4 +1,4 @@
-"""The SDK: `Client` creates, reads and cancels tasks; `Worker` runs handlers for them. Both are asyncio.
+"""The SDK: `Client` creates, reads, changes and cancels tasks; `Worker` runs handlers for them. Both are asyncio.
 
 A `Client` gathers concurrent creates into batches and sends what failed again, under ids that it makes itself. A
 `Worker` attaches to every process that delivers its queue, and is the same for a cluster and for `bucketsched dev`.
@@ -10,7 +10,17 @@ from ..core.catalog import QueueKind
 from ..core.task import Priority, TaskState
 from .client import Client
 from .create_batcher import BatchLimits
-from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
+from .model import (
+    CancelOutcome,
+    CreatedTask,
+    NamespaceInfo,
+    NewTask,
+    QueueInfo,
+    ServerInfo,
+    TaskInfo,
+    UpdateOutcome,
+    UpdateResult,
+)
 from .task import Task
 from .webhook import Webhook
 from .worker import Worker
@@ -29,6 +39,8 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskState",
+    "UpdateOutcome",
+    "UpdateResult",
     "Webhook",
     "Worker",
 ]

@@ -1,10 +1,10 @@
-"""The client: creates, reads and cancels tasks, and manages queues and namespaces."""
+"""The client: creates, reads, changes and cancels tasks, and manages queues and namespaces."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -30,7 +30,17 @@ from . import convert, request, status
 from .channel import open_channel
 from .clock import WallClock
 from .create_batcher import BatchLimits, CreateBatcher
-from .model import CancelOutcome, CreatedTask, NamespaceInfo, NewTask, QueueInfo, ServerInfo, TaskInfo
+from .model import (
+    CancelOutcome,
+    CreatedTask,
+    NamespaceInfo,
+    NewTask,
+    QueueInfo,
+    ServerInfo,
+    TaskInfo,
+    UpdateOutcome,
+    UpdateResult,
+)
 from .retry import pauses
 from .webhook import Webhook
 from .webhook_message import to_message
@@ -180,6 +190,41 @@ class Client:
         message = task_pb2.CancelTaskRequest(namespace=self.namespace, task_id=task_id)
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).CancelTask, message)
         return convert.cancel_outcome(response.outcome)
+
+    async def update(
+        self,
+        task_id: str,
+        *,
+        payload: bytes | None = None,
+        delay: float | timedelta | None = None,
+        due: datetime | None = None,
+        priority: Priority | None = None,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        expected_generation: int | None = None,
+    ) -> UpdateResult:
+        """Changes a task that waits; what is None stays as it is. UPDATED: it never goes as it was before.
+
+        A delay counts from now. Raises NotFound; FailedPrecondition if the task is not of `expected_generation`.
+        """
+        request.check_text("task_id", task_id)
+        due_ms = None
+        if delay is not None or due is not None:
+            server = await self.info()
+            due_ms = request.due_ms_of(delay, due, self._now_ns(server), server.delay_ms_max)
+        message = request.build_update(
+            self.namespace, task_id, payload, metadata, priority, content_type, due_ms, expected_generation
+        )
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).UpdateTask, message)
+        outcome = convert.update_outcome(response.outcome)
+        return UpdateResult(outcome, convert.task(response.task) if outcome.updated else None)
+
+    async def run_now(self, task_id: str) -> UpdateOutcome:
+        """Makes a task that waits due now. Raises NotFound."""
+        request.check_text("task_id", task_id)
+        message = task_pb2.RunTaskNowRequest(namespace=self.namespace, task_id=task_id)
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).RunTaskNow, message)
+        return convert.update_outcome(response.outcome)
 
     # ------------------------------------------------------------ queues and namespaces
 

@@ -17,6 +17,7 @@ from .model import (
     QueueInfo,
     ServerInfo,
     TaskInfo,
+    UpdateOutcome,
     to_datetime,
 )
 from .request import from_timestamp
@@ -37,6 +38,12 @@ _OUTCOMES: dict[int, CancelOutcome] = {
     task_pb2.CANCEL_OUTCOME_ALREADY_DISPATCHED: CancelOutcome.ALREADY_DISPATCHED,
     task_pb2.CANCEL_OUTCOME_ALREADY_CANCELLED: CancelOutcome.ALREADY_CANCELLED,
     task_pb2.CANCEL_OUTCOME_ALREADY_FAILED: CancelOutcome.ALREADY_FAILED,
+}
+_UPDATES: dict[int, UpdateOutcome] = {
+    task_pb2.UPDATE_OUTCOME_UPDATED: UpdateOutcome.UPDATED,
+    task_pb2.UPDATE_OUTCOME_ALREADY_DISPATCHED: UpdateOutcome.ALREADY_DISPATCHED,
+    task_pb2.UPDATE_OUTCOME_ALREADY_CANCELLED: UpdateOutcome.ALREADY_CANCELLED,
+    task_pb2.UPDATE_OUTCOME_ALREADY_FAILED: UpdateOutcome.ALREADY_FAILED,
 }
 _KINDS: dict[int, QueueKind] = {
     queue_pb2.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
@@ -87,6 +94,11 @@ def priority(value: int) -> Priority:
 def cancel_outcome(value: int) -> CancelOutcome:
     """What became of a cancel."""
     return _OUTCOMES[value]
+
+
+def update_outcome(value: int) -> UpdateOutcome:
+    """What became of a change."""
+    return _UPDATES[value]
 
 
 def queue(message: queue_pb2.Queue) -> QueueInfo:

@@ -88,6 +88,29 @@ class CancelOutcome(StrEnum):
         return self in (CancelOutcome.CANCELLED, CancelOutcome.ALREADY_CANCELLED)
 
 
+class UpdateOutcome(StrEnum):
+    """What became of a change."""
+
+    UPDATED = "UPDATED"
+    """It is as it was asked to be, and never goes as it was before."""
+    ALREADY_DISPATCHED = "ALREADY_DISPATCHED"
+    ALREADY_CANCELLED = "ALREADY_CANCELLED"
+    ALREADY_FAILED = "ALREADY_FAILED"
+
+    @property
+    def updated(self) -> bool:
+        """True if it was not too late."""
+        return self is UpdateOutcome.UPDATED
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What became of an update. `task`: as it is now; None: it was too late."""
+
+    outcome: UpdateOutcome
+    task: TaskInfo | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
     """A named destination."""

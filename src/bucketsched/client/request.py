@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ..core import task_id as ids
@@ -65,6 +67,42 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
     )
     size = len(payload) + _OVERHEAD_BYTES + 3 * sum(len(key) + len(value) + 4 for key, value in metadata.items())
     return CreateRequest(message, size)
+
+
+def build_update(
+    namespace: str,
+    task_id: str,
+    payload: bytes | None,
+    metadata: Mapping[str, str] | None,
+    priority: Priority | None,
+    content_type: str | None,
+    due_ms: int | None,
+    expected_generation: int | None,
+) -> pb.UpdateTaskRequest:
+    """The request for an update; what is None stays as it is. Raises InvalidArgument."""
+    given = {"payload": payload, "metadata": metadata, "priority": priority, "content_type": content_type}
+    mask = [field for field, value in (given | {"due_time": due_ms}).items() if value is not None]
+    if payload is not None and not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidArgument("payload", f"must be bytes, is {type(payload).__name__}")
+    if content_type is not None:
+        check_text("content_type", content_type)
+    for pair in (metadata or {}).items():
+        for text in pair:
+            check_text("metadata", text)
+    generation = expected_generation
+    if generation is not None and not (isinstance(generation, int) and 0 <= generation < 2**31):
+        raise InvalidArgument("expected_generation", f"must be a number from 0 on, is {generation!r}")
+    return pb.UpdateTaskRequest(
+        namespace=namespace,
+        task_id=task_id,
+        update_mask=FieldMask(paths=mask),
+        payload=b"" if payload is None else bytes(payload),
+        metadata=metadata or {},
+        priority=pb.PRIORITY_UNSPECIFIED if priority is None else _to_priority(priority),
+        content_type=content_type or "",
+        due_time=None if due_ms is None else to_timestamp(due_ms),
+        expected_generation=generation,
+    )
 
 
 def mint(due_ms: int, now_ns: int, shards: int) -> str:

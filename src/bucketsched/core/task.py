@@ -47,6 +47,10 @@ class TaskBody:
     content_type: str = ""
 
 
+NO_BODY = TaskBody("", "", "")
+"""Of a row that has expired, and of which only a fact is left."""
+
+
 class RowRef(NamedTuple):
     """What names one dispatch of one task, and, by due time and task id, the place of its row."""
 

@@ -76,12 +76,11 @@ def validate(task: NewTask, limits: Limits, now_ms: int, shards: int, retention_
     check_name(task.namespace, "namespace")
     check_name(task.queue, "queue")
     _check_type(task.type)
-    if len(task.payload) > limits.payload_bytes_max:
-        raise InvalidArgument("payload", f"must be at most {limits.payload_bytes_max} bytes, has {len(task.payload)}")
+    check_payload(task.payload, limits)
     if task.metadata:
-        _check_metadata(task.metadata, limits)
+        check_metadata(task.metadata, limits)
     if task.content_type:
-        _check_content_type(task.content_type)
+        check_content_type(task.content_type)
     nominal_due_ms = _nominal_due_ms(task, limits, now_ms)
     if not task.task_id:
         return Placement(max(nominal_due_ms, now_ms), nominal_due_ms, None)
@@ -113,7 +112,14 @@ def _check_type(value: str) -> None:
         raise InvalidArgument("type", f"must be 1 to {TYPE_LENGTH_MAX} characters, none of them a control character")
 
 
-def _check_metadata(metadata: dict[str, str], limits: Limits) -> None:
+def check_payload(payload: bytes, limits: Limits) -> None:
+    """Raises InvalidArgument."""
+    if len(payload) > limits.payload_bytes_max:
+        raise InvalidArgument("payload", f"must be at most {limits.payload_bytes_max} bytes, has {len(payload)}")
+
+
+def check_metadata(metadata: dict[str, str], limits: Limits) -> None:
+    """Metadata that is not empty. Raises InvalidArgument."""
     if len(metadata) > limits.metadata_entries_max:
         raise InvalidArgument("metadata", f"must have at most {limits.metadata_entries_max} entries")
     size = 0
@@ -129,7 +135,8 @@ def _check_metadata(metadata: dict[str, str], limits: Limits) -> None:
         raise InvalidArgument("metadata", "must have keys that differ by more than upper and lower case")
 
 
-def _check_content_type(value: str) -> None:
+def check_content_type(value: str) -> None:
+    """A media type. Raises InvalidArgument."""
     if len(value) > CONTENT_TYPE_LENGTH_MAX or not _CONTENT_TYPE.fullmatch(value):
         raise InvalidArgument(
             "content_type", f"must be a media type such as application/json, at most {CONTENT_TYPE_LENGTH_MAX} long"

@@ -10,7 +10,9 @@ from ..core.journal_record import JournalRecord, Other, Section
 from ..core.lateness import LateReason
 from ..core.message import Message
 from ..core.task import FactKind, Mark, TaskRow
+from ..core.task_change import home_pointer
 from ..ports import HintAnswer
+from .consequence import Consequence
 from .limits import REASON_CHARACTERS_MAX
 from .owned_range import OwnedRange
 
@@ -25,7 +27,8 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Mutation:
-    """A change of one row that must be journaled: a cancel, or a move of a late row to now.
+    """A change of one row that must be journaled: a cancel, or a move. `body`: the successor's, encoded, if it is not
+    the row's own.
 
     `done` becomes the FactKind that the row is settled by, whoever settled it, or fails with Refused.
     """
@@ -35,6 +38,12 @@ class Mutation:
     kind: FactKind
     done: asyncio.Future[tuple[FactKind, int]]
     successor: TaskRow | None = None
+    body: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it adds to the journal's record, if they are many."""
+        return len(self.body)
 
     def answer(self, kind: FactKind, offset: int) -> None:
         """Tells the caller how the row is settled, and by which record (-1: by an earlier one)."""
@@ -54,6 +63,8 @@ class Closing:
     owned: OwnedRange
     bucket: int
     done: asyncio.Future[bool]
+    size: int = 0
+    """See Mutation."""
 
     def answer(self, closed: bool) -> None:
         """Tells the closer."""
@@ -75,6 +86,8 @@ class Batch:
     withheld: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
     """Rows that a mutation of this batch takes away: they come back if the batch is refused."""
     latest_due_ms: int = 0
+    body_bytes: int = 0
+    """Of the bodies in the journal's record."""
     late: Counter[LateReason] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
@@ -93,7 +106,7 @@ class Batch:
             of(owned).others.append(Other(FactKind.FAILED, row.ref, reason=reason[:REASON_CHARACTERS_MAX]))
         for change in self.mutations:
             due = change.successor.due_ms if change.successor else 0
-            of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due))
+            of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due, body=change.body))
         for closing in self.closings:
             of(closing.owned).closed.append(closing.bucket)
         return JournalRecord(lane, self.nonce, self.at_ms, list(sections.values()))
@@ -108,6 +121,16 @@ class Batch:
             at_ms = change.successor.due_ms if change.successor else self.at_ms
             marks.append(Mark(change.ref, change.kind, at_ms))
         return marks
+
+    def pointers(self) -> list[Consequence]:
+        """What the home rows of moved tasks say from now on."""
+        pointers = []
+        for change in self.mutations:
+            if change.successor is not None:
+                pointer = home_pointer(change.ref, change.successor.due_ms)
+                if pointer is not None:
+                    pointers.append(Consequence(pointer, change.owned))
+        return pointers
 
     def settled(self) -> list[tuple[bytes, FactKind, OwnedRange]]:
         """Each reference with what became of it, and its range."""

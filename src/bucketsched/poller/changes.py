@@ -6,23 +6,34 @@ import asyncio
 
 from ..core import task_id as ids
 from ..core.errors import Unavailable
-from ..core.task import FactKind, RowRef, StoredTask, TaskRow
+from ..core.task import FactKind, RowRef, StoredTask, TaskBody, TaskRow, bucket_of
+from ..core.task_change import ChangeResult, TaskChange
 from ..core.waiting import first_of
-from ..ports import CancelResult, Clock, HintAnswer, TaskStore
-from .batch import Mutation
+from ..encoding.rows import encode_body
+from ..ports import CancelResult, Changed, Clock, HintAnswer, TaskStore
+from .batch import Mutation, Refused
 from .dispatcher import Dispatcher
 from .limits import ADMISSION_S_MAX
 from .marker import Marker
 from .owned_range import QUEUED, OwnedRange, Phase, kind_of
 
-HOPS_MAX = 8
+TRIES_MAX = 8
+"""How often a change is tried again because another one came before it."""
+HOPS_MAX = 32
+"""Places of one task that a look-up follows. Home rows name the newest place, so that one is usual."""
+PLACES_TRIED_MAX = 64
 SHOWN_S_MAX = 1.0
 """How long a confirmed change waits to be visible to readers of the store."""
 
-_RESULTS = {
+_CANCEL_RESULTS = {
     FactKind.DISPATCHED: CancelResult.ALREADY_DISPATCHED,
     FactKind.CANCELLED: CancelResult.ALREADY_CANCELLED,
     FactKind.FAILED: CancelResult.ALREADY_FAILED,
+}
+_CHANGE_RESULTS = {
+    FactKind.DISPATCHED: ChangeResult.ALREADY_DISPATCHED,
+    FactKind.CANCELLED: ChangeResult.ALREADY_CANCELLED,
+    FactKind.FAILED: ChangeResult.ALREADY_FAILED,
 }
 
 
@@ -34,20 +45,18 @@ class Changes:
 
     async def cancel(self, owned: OwnedRange, namespace_id: bytes, task_id: bytes) -> CancelResult:
         """Raises Refused where the range was lost meanwhile, Unavailable."""
-        due_ms, generation = ids.home_of(task_id).due_ms, 0
-        for _ in range(HOPS_MAX):
+        home = RowRef(ids.home_of(task_id).due_ms, namespace_id, task_id, 0, 1).pack()
+        for _ in range(TRIES_MAX):
             read = owned.begin_read()
             try:
-                ref = RowRef(due_ms, namespace_id, task_id, generation, 1).pack()
-                if owned.status(ref) != QUEUED:
-                    stored = await self._store.get(due_ms, namespace_id, task_id)
+                ref = home
+                if owned.status(home) != QUEUED:
+                    stored = await self._live(namespace_id, task_id)
                     if stored is None:
                         return CancelResult.NOT_FOUND
-                    if stored.facts.moved_to_ms is not None:
-                        due_ms, generation = stored.facts.moved_to_ms, generation + 1
-                        continue
                     if stored.facts.settled:
-                        return _RESULTS[kind_of(stored.facts)]
+                        return _CANCEL_RESULTS[kind_of(stored.facts)]
+                    ref = stored.row.ref
                 kind, offset = await self._journal(Mutation(owned, ref, FactKind.CANCELLED, _future()))
             finally:
                 owned.end_read(read)
@@ -55,10 +64,65 @@ class Changes:
                 await self._shown(owned, self._dispatcher.last[0])
                 continue
             if offset < 0:
-                return _RESULTS[kind]
+                return _CANCEL_RESULTS[kind]
             await self._shown(owned, offset)
             return CancelResult.CANCELLED
         raise Unavailable("the task moves too often")
+
+    async def change(self, owned: OwnedRange, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed:
+        """The task as it was asked to be: a new row one generation up, and the old one never goes.
+
+        What is so already is not done again. Raises Refused where the range was lost meanwhile, Unavailable.
+        """
+        for _ in range(TRIES_MAX):
+            read = owned.begin_read()
+            try:
+                stored = await self._live(namespace_id, task_id)
+                if stored is None or not stored.row.body.type:
+                    return Changed(ChangeResult.NOT_FOUND)
+                row = stored.row
+                if stored.facts.settled:
+                    return Changed(_CHANGE_RESULTS[kind_of(stored.facts)], row)
+                if change.generation not in (None, row.generation):
+                    return Changed(ChangeResult.OTHER_GENERATION, row)
+                body = change.applied_to(row.body)
+                if body == row.body and owned.status(row.ref) in (None, QUEUED):
+                    return Changed(ChangeResult.CHANGED, row)
+                successor = await self._placed(owned, row, body)
+                mutation = Mutation(owned, row.ref, FactKind.MOVED, _future(), successor, encode_body(body))
+                kind, offset = await self._journal(mutation)
+            finally:
+                owned.end_read(read)
+            if offset >= 0:
+                await self._shown(owned, offset)
+                return Changed(ChangeResult.CHANGED, successor)
+            if kind is not FactKind.MOVED:
+                return Changed(_CHANGE_RESULTS[kind], row)
+            await self._shown(owned, self._dispatcher.last[0])
+        raise Unavailable("the task moves too often")
+
+    async def _live(self, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
+        """The task's newest row, as far as the store knows."""
+        due_ms = ids.home_of(task_id).due_ms
+        for _ in range(HOPS_MAX):
+            stored = await self._store.get(due_ms, namespace_id, task_id)
+            if stored is None or stored.facts.moved_to_ms is None:
+                return stored
+            due_ms = stored.facts.moved_to_ms
+        raise Unavailable("the task's row is being moved")
+
+    async def _placed(self, owned: OwnedRange, row: TaskRow, body: TaskBody) -> TaskRow:
+        """Where the task goes: at its due time, or a little later where the task has been before."""
+        due_ms = max(body.nominal_due_ms, self._clock.now_ms())
+        if not owned.is_open(bucket_of(due_ms)):
+            raise Refused(HintAnswer.NOT_READY)  # it is closing, or was closed while the clock was ahead
+        if owned.begun(bucket_of(due_ms)) and not owned.spare_rows:
+            raise Unavailable("too many tasks are due about then: no memory for another")
+        for _ in range(PLACES_TRIED_MAX):
+            if due_ms != row.due_ms and await self._store.get(due_ms, row.namespace_id, row.task_id) is None:
+                return TaskRow(due_ms, row.namespace_id, row.task_id, body, row.generation + 1, row.attempt)
+            due_ms += 1
+        raise Unavailable("the task was moved to about this time too often")
 
     async def admit(self, owned: OwnedRange, row: TaskRow) -> HintAnswer:
         """Sees to it that a stored row, late or unknown here, is dispatched. Raises Refused, Unavailable.

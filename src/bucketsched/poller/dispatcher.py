@@ -16,14 +16,15 @@ from ..core.journal_record import JournalCorrupt, JournalRecord, decode, encode
 from ..core.lateness import why_late
 from ..core.message import to_message
 from ..core.ready_queue import ReadyQueue
-from ..core.task import FactKind, StoredTask, TaskRow
+from ..core.task import FactKind, TaskRow
 from ..core.waiting import first_of
 from ..ports import Clock, CommitRefused, HintAnswer, Journal, Leases
 from .batch import Batch, Closing, Mutation
 from .breaker import TopicBreaker
+from .consequence import Consequence
 from .figures import LaneCounters
-from .limits import FAILURES_PER_TRANSACTION_MAX, LaneLimits
-from .marker import Consequence, Marker
+from .limits import FAILURES_PER_TRANSACTION_MAX, RECORD_BODIES_BYTES_MAX, LaneLimits
+from .marker import Marker
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
 from .queue_directory import QueueDirectory
 
@@ -183,7 +184,7 @@ class Dispatcher:
         now_ms = self._clock.earliest_ms()
         batch = Batch(now_ms, os.urandom(16))
         claimed = self._collect_changes(batch)
-        if not self._marker.full:
+        if not self._marker.full and batch.body_bytes <= RECORD_BODIES_BYTES_MAX:
             self._promote(now_ms)
             self._collect_due(batch, claimed)
         return batch
@@ -220,6 +221,8 @@ class Dispatcher:
     def _collect_changes(self, batch: Batch) -> set[bytes]:
         claimed: set[bytes] = set()
         for _ in range(min(len(self._mutations), self._limits.transaction_tasks_max)):
+            if batch.body_bytes and batch.body_bytes + self._mutations[0].size > RECORD_BODIES_BYTES_MAX:
+                break
             change = self._mutations.popleft()
             if change.done.done():
                 pass  # whoever asked has gone and was told that nothing came of it
@@ -256,11 +259,13 @@ class Dispatcher:
         else:
             claimed.add(change.ref)
             batch.mutations.append(change)
+            batch.body_bytes += change.size
 
     def _collect_closing(self, batch: Batch, closing: Closing) -> None:
         owned = closing.owned
         first = closing.bucket == owned.first_open_bucket
         moved = any(m.successor and m.owned is owned and m.successor.bucket == closing.bucket for m in batch.mutations)
+        moved = moved or owned.awaits(closing.bucket)
         if owned.phase is Phase.ACTIVE and first and not moved and not owned.queued[closing.bucket]:
             owned.closing = closing.bucket
             batch.closings.append(closing)
@@ -424,11 +429,12 @@ class Dispatcher:
             [
                 Consequence(mark, owned, successors.get(mark.ref))
                 for mark, (_, _, owned) in zip(batch.marks(), settled, strict=True)
-            ],
+            ]
+            + batch.pointers(),
         )
         for change in batch.mutations:
             if change.successor is not None and change.owned.phase is not Phase.GONE:
-                change.owned.admit(StoredTask(change.successor))
+                change.owned.move_in(change.successor)
             change.answer(change.kind, offset)
         for closing in batch.closings:
             closing.owned.close(closing.bucket)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -14,9 +15,11 @@ from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt
 from ..core.task import TaskRow
+from ..core.task_change import TaskChange
 from ..ports import (
     CancelResult,
     Catalog,
+    Changed,
     CheckpointStore,
     Clock,
     HintAnswer,
@@ -44,6 +47,7 @@ from .rescanner import Rescanner
 from .takeover import JournalMismatch, PreloadStale, Takeover
 
 log = structlog.get_logger(__name__)
+Result = TypeVar("Result")
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 2.0
 ADMISSIONS_AT_ONCE_MAX = 256
 """Hinted rows that are late, each of which is read by itself; further ones wait."""
@@ -343,11 +347,18 @@ class Lane:
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer:
         """Cancels a task, near or far. See RangeOwner."""
+        return await self._changed(task_id, lambda owned: self._changes.cancel(owned, namespace_id, task_id))
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
+        """Changes a task that waits, near or far. See RangeOwner."""
+        return await self._changed(task_id, lambda owned: self._changes.change(owned, namespace_id, task_id, change))
+
+    async def _changed(self, task_id: bytes, change: Callable[[OwnedRange], Awaitable[Result]]) -> Result | HintAnswer:
         owned = self._owned(task_id)
         if isinstance(owned, HintAnswer):
             return owned
         try:
-            return await self._changes.cancel(owned, namespace_id, task_id)
+            return await change(owned)
         except Refused as refused:
             return refused.answer
         except Unavailable:

@@ -23,6 +23,8 @@ ADMISSION_S_MAX = 2.0
 HAND_OVER_S_MAX = 2.0
 """How long a hand-over waits for the store before the range goes on being served."""
 FAILURES_PER_TRANSACTION_MAX = 500
+RECORD_BODIES_BYTES_MAX = 256 * 1024
+"""Changed tasks' bodies in one journal record, which has to fit into a Kafka message. A larger one goes alone."""
 REASON_CHARACTERS_MAX = 200
 
 

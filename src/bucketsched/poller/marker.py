@@ -22,6 +22,7 @@ from ..core.errors import Unavailable
 from ..core.task import Mark, TaskRow, bucket_of
 from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
+from .consequence import Consequence
 from .limits import LaneLimits
 from .owned_range import OwnedRange, ref_due_ms
 
@@ -36,16 +37,6 @@ Place = tuple[int, bytes]
 """A record of the journal: offset and hash."""
 Partition = tuple[int, int]
 """Bucket and shard."""
-
-
-class Consequence(NamedTuple):
-    """What a committed record asks of the store for one row. The successor is written before the mark that points to
-    it.
-    """
-
-    mark: Mark
-    owned: OwnedRange
-    successor: TaskRow | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -235,8 +226,10 @@ class Marker:
 
     def _stored(self, entries: Iterable[_Entry]) -> None:
         ranges: set[OwnedRange] = set()
-        for (mark, owned, _), record in entries:
+        for (mark, owned, successor), record in entries:
             owned.marked(mark.ref)
+            if successor is not None:
+                owned.arrived(successor)
             record.left -= 1
             self.marks_waiting -= 1
             if not record.left:

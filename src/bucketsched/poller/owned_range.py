@@ -98,6 +98,8 @@ class OwnedRange:
         self.queued: Counter[int] = Counter()
         self._rows_max, self._crowded, self._expect = heap_rows_max, crowded, expect
         self._held = 0
+        self._arriving: dict[int, dict[bytes, TaskRow]] = {}
+        """By bucket that was not begun then: rows that moves have made and that may not be stored yet."""
         self._known: dict[bytes, int] = {}
         self._undone: dict[int, list[bytes]] = {}
         self._watchers: dict[bytes, list[Callable[[], None]]] = {}
@@ -110,6 +112,10 @@ class OwnedRange:
     def first_open_bucket(self) -> int:
         """Every bucket before it is closed."""
         return self.buckets.first
+
+    def begun(self, bucket: int) -> bool:
+        """True if its rows are being read, or were."""
+        return self.buckets.read_up_to_ms(bucket) is not None
 
     def is_open(self, bucket: int) -> bool:
         """True if rows may be admitted to the bucket."""
@@ -215,6 +221,37 @@ class OwnedRange:
         self.heap.push(row)
         self.resident_rows += 1
         self.resident_bytes += len(row.body.payload) + ROW_OVERHEAD_BYTES
+
+    def move_in(self, row: TaskRow) -> None:
+        """A committed record has made this row, and the store may not have it yet.
+
+        A bucket that is not begun will be read after it is stored, which `arrived` sees to.
+        """
+        assert self.is_open(row.bucket), row
+        if row.ref in self._known:
+            return
+        if not self.begun(row.bucket):
+            self._arriving.setdefault(row.bucket, {})[row.ref] = row
+        else:
+            self._queue(row)
+
+    def arrived(self, row: TaskRow) -> None:
+        """It is stored: a read that began before may have missed it."""
+        arriving = self._arriving.get(row.bucket, {})
+        if arriving.pop(row.ref, None) is None:
+            return
+        if not arriving:
+            del self._arriving[row.bucket]
+        cursor = self.buckets.cursor(row.bucket, ids.shard_in(row.task_id))
+        if cursor is not None and cursor.reading:
+            self._held += 1
+            cursor.held.append(row)
+        else:
+            self.buckets.rewind(row.due_ms, ids.shard_in(row.task_id))
+
+    def awaits(self, bucket: int) -> bool:
+        """True if a row of this bucket is yet to be stored."""
+        return bucket in self._arriving
 
     def leave(self, row: TaskRow) -> None:
         """The row is no longer in heap or ready queue."""
@@ -335,7 +372,8 @@ class OwnedRange:
             heappop(undone)
         if not undone:
             self._undone.pop(bucket, None)
-        return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)
+        arriving = min((row.due_ms for row in self._arriving.get(bucket, {}).values()), default=read_ms)
+        return min(read_ms, limit_ms, arriving, ref_due_ms(undone[0]) if undone else read_ms)
 
     def open_low_due(self, now_ms: int) -> dict[int, int]:
         """Per open bucket the due time before which everything is journaled, as a checkpoint keeps it.

@@ -30,11 +30,12 @@ from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_h
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
 from ..core.task import FactKind, Mark
+from ..core.task_change import home_pointer
 from ..core.waiting import Shared
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
-from .successors import successors
+from .successors import Moved, successors
 
 log = structlog.get_logger(__name__)
 READ_LANES_MAX = 64
@@ -60,7 +61,7 @@ class Replay:
     settled: dict[bytes, FactKind] = field(default_factory=dict)
     marks: dict[bytes, Mark] = field(default_factory=dict)
     """By row: what is not known to be stored."""
-    moved: list[tuple[bytes, int]] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
     first_open_bucket: int = 0
 
     def apply(self, offset: int, record: JournalRecord, section: Section) -> None:
@@ -72,9 +73,14 @@ class Replay:
             at_ms = other.new_due_ms if other.kind is FactKind.MOVED else record.at_ms
             self._settle(Mark(other.ref, other.kind, at_ms, other.reason), stored)
             if other.kind is FactKind.MOVED and not stored:
-                self.moved.append((other.ref, other.new_due_ms))
+                self.moved.append(Moved(other.ref, other.new_due_ms, other.body))
         for bucket in section.closed:
             self.first_open_bucket = max(self.first_open_bucket, bucket + 1)
+
+    def facts(self) -> list[Mark]:
+        """What is to be stored: the marks, and what the home rows of moved tasks say from now on, in order."""
+        pointers = (home_pointer(moved.ref, moved.new_due_ms) for moved in self.moved)
+        return [*self.marks.values(), *(pointer for pointer in pointers if pointer is not None)]
 
     def _settle(self, mark: Mark, stored: bool) -> None:
         self.settled[mark.ref] = mark.kind
@@ -150,8 +156,7 @@ class Takeover:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
-        marks = list(replay.marks.values())
-        await write_consequences(self._store, await successors(self._store, replay.moved), marks)
+        await write_consequences(self._store, await successors(self._store, replay.moved), replay.facts())
         failpoints.reach("takeover.replayed")
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)

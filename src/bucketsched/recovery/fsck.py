@@ -28,7 +28,7 @@ from ..core.task import FactKind, RowRef, StoredTask, bucket_end_ms, bucket_of
 from ..core.task_id import shard_in
 from ..ports import CheckpointStore, Clock, Journal, TaskStore
 from .differences import Difference, Kind, compare, without_row
-from .loss import marks_of
+from .loss import marks_of, moves_of
 from .spill import Said, Spill
 
 SAID_AT_ONCE_MAX = 500_000
@@ -174,11 +174,13 @@ class Fsck:
             if report is not None:
                 report.unreadable.append((lane, offset))
             return []
-        return [
-            (section.range_id, Said(mark.ref, mark.kind, mark.at_ms, mark.reason))
-            for section in record.sections
-            for mark in marks_of(record, section)
-        ]
+        found = []
+        for section in record.sections:
+            bodies = {moved.ref: moved.body for moved in moves_of(section)}
+            for mark in marks_of(record, section):
+                said = Said(mark.ref, mark.kind, mark.at_ms, mark.reason, bodies.get(mark.ref, b""))
+                found.append((section.range_id, said))
+        return found
 
     def _concerns(self, range_id: int, ref: bytes, report: Report) -> bool:
         due_ms = RowRef.unpack(ref).due_ms
@@ -228,7 +230,12 @@ class Fsck:
             self._note(difference, report)
         moved = task.facts.moved_to_ms
         if moved is not None and not await self._has_successor(task.row.ref, moved):
-            self._note(_without_successor(range_id, task.row.ref, moved), report)
+            self._note(_without_successor(range_id, task.row.ref, moved, said), report)
+
+    async def _lacks_successor(self, ref: RowRef) -> bool:
+        stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
+        moved = stored.facts.moved_to_ms if stored is not None else None
+        return moved is not None and not await self._has_successor(ref.pack(), moved)
 
     async def _has_successor(self, ref: bytes, new_due_ms: int) -> bool:
         _, namespace_id, task_id, _, _ = RowRef.unpack(ref)
@@ -262,7 +269,7 @@ class Fsck:
         if difference.kind is Kind.NOT_JOURNALED:
             return difference.ref not in later
         if difference.kind is Kind.NO_SUCCESSOR:
-            return not await self._has_successor(difference.ref, difference.said[0].at_ms)
+            return await self._lacks_successor(ref)
         if difference.kind in (Kind.TWICE, Kind.CONTRADICTION):
             return True
         stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
@@ -280,6 +287,9 @@ class Fsck:
             self._say(line)
 
 
-def _without_successor(range_id: int, ref: bytes, new_due_ms: int) -> Difference:
-    said = Said(ref, FactKind.MOVED, new_due_ms)
-    return Difference(Kind.NO_SUCCESSOR, ref, range_id, f"moved to {new_due_ms}", (said,))
+def _without_successor(range_id: int, ref: bytes, new_due_ms: int, said: list[Said]) -> Difference:
+    """The record of exactly this move has what the row was; a home row may name a later place of the task than its
+    own record does, and without a record it is not known whether the body was changed.
+    """
+    moves = tuple(one for one in said if one.kind is FactKind.MOVED and one.at_ms == new_due_ms)
+    return Difference(Kind.NO_SUCCESSOR, ref, range_id, f"moved to {new_due_ms}", moves)

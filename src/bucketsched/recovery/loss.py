@@ -29,7 +29,7 @@ from ..core.errors import FailedPrecondition, InvalidArgument
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
 from ..core.task import FactKind, Mark, bucket_end_ms, bucket_of, bucket_start_ms
 from ..poller.marker import write_consequences
-from ..poller.successors import successors
+from ..poller.successors import Moved, successors
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, TaskStore
 
 SEQUENCES_SKIPPED = 1_000_000
@@ -222,20 +222,21 @@ class LossReview:
         """Offset and hash of the last record, and the first bucket that none of them says is closed."""
         offset, value_hash, first_open = NO_OFFSET, b"", 0
         marks: list[Mark] = []
+        moved: list[Moved] = []
         async for entry, record in self._records(finding.lane, finding.replay_from):
             offset, value_hash = entry.offset, record_hash(entry.value)
             for section in record.sections if record is not None else ():
                 if record is not None and section.range_id == finding.range_id:
                     marks += marks_of(record, section)
+                    moved += moves_of(section)
                     first_open = max(first_open, *(bucket + 1 for bucket in section.closed), 0)
             if len(marks) >= MARKS_AT_ONCE_MAX:
-                await self._store_marks(marks)
-                marks = []
-        await self._store_marks(marks)
+                await self._apply(marks, moved)
+                marks, moved = [], []
+        await self._apply(marks, moved)
         return offset, value_hash, first_open
 
-    async def _store_marks(self, marks: list[Mark]) -> None:
-        moved = [(mark.ref, mark.at_ms) for mark in marks if mark.kind is FactKind.MOVED]
+    async def _apply(self, marks: list[Mark], moved: list[Moved]) -> None:
         await write_consequences(self._store, await successors(self._store, moved), marks)
 
     # ---- reading
@@ -252,6 +253,12 @@ class LossReview:
                 yield entry, decode(entry.value)
             except JournalCorrupt:
                 yield entry, None
+
+
+def moves_of(section: Section) -> list[Moved]:
+    """The moves of a section of a record."""
+    moves = (other for other in section.others if other.kind is FactKind.MOVED)
+    return [Moved(other.ref, other.new_due_ms, other.body) for other in moves]
 
 
 def marks_of(record: JournalRecord, section: Section) -> list[Mark]:

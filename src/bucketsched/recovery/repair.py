@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..core.errors import Unavailable
 from ..core.task import Mark, RowRef, TaskRow, bucket_of
 from ..poller.marker import write_consequences
-from ..poller.successors import successors
+from ..poller.successors import Moved, successors
 from ..ports import Clock, HintAnswer, Owners, TaskStore
 from .differences import Difference, Kind
 
@@ -54,7 +54,9 @@ class Repair:
         return "dispatched by its owner" if answer is HintAnswer.TAKEN else "its row is gone"
 
     async def _succeed(self, difference: Difference) -> str:
-        rows = await successors(self._store, [(s.ref, s.at_ms) for s in difference.said])
+        if not difference.said:
+            return ""
+        rows = await successors(self._store, [Moved(s.ref, s.at_ms, s.body) for s in difference.said])
         await write_consequences(self._store, rows, [])
         for row in rows:
             if row.bucket <= bucket_of(self._clock.now_ms()):

@@ -24,10 +24,12 @@ class Said(NamedTuple):
     kind: FactKind
     at_ms: int
     reason: str = ""
+    body: bytes = b""
+    """For MOVED: of the new row, encoded, where it is not that of the old one."""
 
 
 class Spill:
-    """Facts by bucket. 59 bytes each on disk, and its reason's; BUFFERED_BYTES_MAX of them in memory."""
+    """Facts by bucket. 59 bytes each on disk, and its reason's or body's; BUFFERED_BYTES_MAX of them in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,8 +40,8 @@ class Spill:
 
     def add(self, said: Said) -> None:
         """Takes one in."""
-        bucket, reason = bucket_of(RowRef.unpack(said.ref).due_ms), said.reason.encode()
-        packed = _HEAD.pack(said.ref, said.kind, said.at_ms, len(reason)) + reason
+        bucket, rest = bucket_of(RowRef.unpack(said.ref).due_ms), said.body or said.reason.encode()
+        packed = _HEAD.pack(said.ref, said.kind, said.at_ms, len(rest)) + rest
         self._buffers[bucket] += packed
         self._buffered += len(packed)
         self.counts[bucket] += 1
@@ -69,7 +71,9 @@ class Spill:
         with path.open("rb", buffering=READ_BYTES) as file:
             while head := file.read(_HEAD.size):
                 ref, kind, at_ms, length = _HEAD.unpack(head)
-                yield Said(ref, FactKind(kind), at_ms, file.read(length).decode())
+                rest = file.read(length)
+                moved = kind == FactKind.MOVED
+                yield Said(ref, FactKind(kind), at_ms, "" if moved else rest.decode(), rest if moved else b"")
 
     def _path(self, bucket: int) -> Path:
         return self._folder / f"{bucket}.facts"

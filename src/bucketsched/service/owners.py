@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from ..core.errors import Unavailable
 from ..core.task import TaskRow
-from ..ports import CancelResult, Clock, HintAnswer, RangeOwner
+from ..core.task_change import TaskChange
+from ..ports import CancelResult, Changed, Clock, HintAnswer, RangeOwner
 
+Result = TypeVar("Result")
 WAIT_S_MAX = 5.0
 PAUSE_S = 0.05
 
@@ -34,16 +37,23 @@ class LocalOwners:
             await self._wait(deadline)
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult:
-        """Raises Unavailable where the range is not ready, or its journal takes nothing: nothing is cancelled then."""
+        """Raises Unavailable where the range is not ready, or its journal takes nothing."""
+        return await self._until_answered(lambda: self._owner.cancel(namespace_id, task_id))
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed:
+        """Raises Unavailable where the range is not ready, or its journal takes nothing."""
+        return await self._until_answered(lambda: self._owner.change(namespace_id, task_id, change))
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[Result | HintAnswer]]) -> Result:
         deadline = self._clock.monotonic() + WAIT_S_MAX
         while True:
             try:
                 async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                    result = await self._owner.cancel(namespace_id, task_id)
+                    answer = await ask()
             except TimeoutError as error:
-                raise Unavailable("the journal takes no changes now; nothing was cancelled, try again") from error
-            if isinstance(result, CancelResult):
-                return result
+                raise Unavailable("the journal takes no changes now; send the same again") from error
+            if not isinstance(answer, HintAnswer):
+                return answer
             await self._wait(deadline)
 
     async def _wait(self, deadline: float) -> None:

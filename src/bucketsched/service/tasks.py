@@ -22,6 +22,7 @@ from ..core import task_id as ids
 from ..core.catalog import Queue
 from ..core.cluster import ClusterConstants
 from ..core.errors import (
+    FailedPrecondition,
     InvalidArgument,
     NoRoom,
     NotFound,
@@ -32,8 +33,10 @@ from ..core.errors import (
     Unavailable,
 )
 from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms, bucket_start_ms
+from ..core.task_change import ChangeResult, TaskChange
+from ..core.task_update import TaskUpdate, validate_update
 from ..core.validation import Limits, NewTask, Placement, check_name, validate
-from ..ports import CancelResult, Clock, HintAnswer, Owners, TaskStore
+from ..ports import CancelResult, Changed, Clock, HintAnswer, Owners, TaskStore
 from .directory import Directory
 from .hints import HintBatch, Hints
 
@@ -48,8 +51,8 @@ ADMIT_AFTER_MS = 60_000
 PAUSE_S_MIN = 0.02
 PAUSE_S_MAX = 0.5
 ADMITS_IN_FLIGHT_MAX = 32
-HOPS_MAX = 8
-"""Moves that a look-up follows."""
+HOPS_MAX = 32
+"""Moves that a look-up follows. Home rows name the newest place, so that one is usual."""
 
 Entropy = Callable[[int], int]
 _SYSTEM_ENTROPY: Entropy = SystemRandom().getrandbits
@@ -310,6 +313,8 @@ class TaskService:
             if stored.facts.moved_to_ms is None:
                 return stored
             due_ms = stored.facts.moved_to_ms
+        else:
+            raise Unavailable("the task is being moved")
         raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
 
     async def cancel(self, namespace: str, task_id: str) -> CancelResult:
@@ -319,6 +324,31 @@ class TaskService:
         if result is CancelResult.NOT_FOUND:
             raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
         return result
+
+    async def update(self, namespace: str, task_id: str, update: TaskUpdate) -> Changed:
+        """Makes a task that waits what it is asked to be, unless it was settled before.
+
+        Raises InvalidArgument, NotFound, FailedPrecondition (it is of another generation), Unavailable (do it again).
+        """
+        raw, namespace_id = await self._named(namespace, task_id)
+        change = validate_update(update, self._limits, self._clock.now_ms())
+        return await self._change(namespace, task_id, namespace_id, raw, change)
+
+    async def run_now(self, namespace: str, task_id: str) -> Changed:
+        """Makes a task that waits due now. Raises as `update` does."""
+        raw, namespace_id = await self._named(namespace, task_id)
+        return await self._change(namespace, task_id, namespace_id, raw, TaskChange(due_ms=self._clock.now_ms()))
+
+    async def _change(
+        self, namespace: str, task_id: str, namespace_id: bytes, raw: bytes, change: TaskChange
+    ) -> Changed:
+        changed = await self._owners.change(namespace_id, raw, change)
+        if changed.result is ChangeResult.NOT_FOUND:
+            raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
+        if changed.result is ChangeResult.OTHER_GENERATION:
+            has = changed.row.generation if changed.row else "another"
+            raise FailedPrecondition("expected_generation", f"the task is of generation {has}, not {change.generation}")
+        return changed
 
     async def _named(self, namespace: str, task_id: str) -> tuple[bytes, bytes]:
         check_name(namespace, "namespace")

@@ -17,7 +17,7 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
-from ...core.task import NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
+from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from ...encoding.rows import decode_body, encode_body
@@ -144,7 +144,9 @@ class MemoryTaskStore(Faults):
         self._leave(await self._enter("get"))
         place = _DUE.pack(due_ms) + namespace_id + task_id
         cell = self._partitions[bucket_of(due_ms), shard_in(task_id)].cells.get(place)
-        return _stored(place, cell) if cell is not None and cell.body is not None else None
+        if cell is None or (cell.body is None and cell.facts.moved_to_ms is None):
+            return None
+        return _stored(place, cell)
 
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
         """See TaskStore."""
@@ -190,9 +192,9 @@ def _ref(place: bytes, cell: _Cell) -> bytes:
 
 
 def _stored(place: bytes, cell: _Cell) -> StoredTask:
-    assert cell.body is not None
     ref = RowRef.unpack(_ref(place, cell))
-    row = TaskRow(ref.due_ms, ref.namespace_id, ref.task_id, decode_body(cell.body), cell.generation, cell.attempt)
+    body = NO_BODY if cell.body is None else decode_body(cell.body)
+    row = TaskRow(ref.due_ms, ref.namespace_id, ref.task_id, body, cell.generation, cell.attempt)
     return StoredTask(row, cell.facts)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ...core.errors import NotWritten, OutcomeUnknown
 from ...core.task import (
     BUCKET_MS,
+    NO_BODY,
     NO_FACTS,
     FactKind,
     Facts,
@@ -49,7 +50,7 @@ _FACT_COLUMNS = {
     FactKind.MOVED: "moved_to_ms",
 }
 
-_GET = f"SELECT {_COLUMNS} FROM tasks WHERE ({_KEY}) = (?, ?, ?, ?, ?) AND body IS NOT NULL"
+_GET = f"SELECT {_COLUMNS} FROM tasks WHERE ({_KEY}) = (?, ?, ?, ?, ?)"
 _READ = f"""SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? AND due_ms < ?
     AND (due_ms, namespace_id, task_id) > (?, ?, ?) AND body IS NOT NULL
     ORDER BY due_ms, namespace_id, task_id LIMIT ?"""
@@ -91,7 +92,8 @@ class SqliteTaskStore:
         """See ports.TaskStore."""
         key = (bucket_of(due_ms), shard_in(task_id), due_ms, namespace_id, task_id)
         row = await self._database.read(lambda connection: connection.execute(_GET, key).fetchone())
-        return _stored(row) if row else None
+        stored = _stored(row) if row else None
+        return None if stored and row[-1] is None and stored.facts.moved_to_ms is None else stored
 
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
         """See ports.TaskStore."""
@@ -188,10 +190,12 @@ def _insert_statement(rows: int) -> str:
 
 
 def _mark_statement(column: str, rows: int) -> str:
-    """The first fact of a kind stays. A fact may come before its row does."""
+    """The first fact of a kind stays, but of moves the last. A fact may come before its row does."""
+    old, new = column, f"excluded.{column}"
+    first, second = (new, old) if column == _FACT_COLUMNS[FactKind.MOVED] else (old, new)
     return f"""INSERT INTO tasks ({_KEY}, generation, attempt, {column}, failed_reason)
         VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}
-        ON CONFLICT ({_KEY}) DO UPDATE SET {column} = coalesce({column}, excluded.{column}),
+        ON CONFLICT ({_KEY}) DO UPDATE SET {column} = coalesce({first}, {second}),
         failed_reason = coalesce(failed_reason, excluded.failed_reason)"""
 
 
@@ -211,7 +215,7 @@ def _mark_values(mark: Mark) -> tuple[Any, ...]:
 
 def _stored(columns: Iterable[Any]) -> StoredTask:
     due_ms, namespace_id, task_id, generation, attempt, *facts, body = columns
-    row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation, attempt)
+    row = TaskRow(due_ms, namespace_id, task_id, NO_BODY if body is None else decode_body(body), generation, attempt)
     return StoredTask(row, _facts(*facts))
 
 

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x62ucketsched/v1/task.proto\x12\x0e\x62ucketsched.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd7\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x34\n\x08metadata\x18\x06 \x03(\x0b\x32\".bucketsched.v1.Task.MetadataEntry\x12,\n\x08\x64ue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x08priority\x18\x08 \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12(\n\x05state\x18\n \x01(\x0e\x32\x19.bucketsched.v1.TaskState\x12\x12\n\ngeneration\x18\x0b \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x0c \x01(\x05\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdispatch_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tfail_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x66\x61il_reason\x18\x11 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xff\x02\n\x11\x43reateTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.bucketsched.v1.CreateTaskRequest.MetadataEntry\x12.\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12*\n\x08priority\x18\x08 \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x0f\n\x07task_id\x18\t \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\n \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04when\"}\n\x12\x43reateTaskResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.TaskState\"N\n\x17\x42\x61tchCreateTasksRequest\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.bucketsched.v1.CreateTaskRequest\"M\n\x18\x42\x61tchCreateTasksResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .bucketsched.v1.CreateTaskResult\"\x7f\n\x10\x43reateTaskResult\x12\x35\n\x07\x63reated\x18\x01 \x01(\x0b\x32\".bucketsched.v1.CreateTaskResponseH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.bucketsched.v1.ItemErrorH\x00\x42\x08\n\x06result\"i\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12.\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x0eGetTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"5\n\x0fGetTaskResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.bucketsched.v1.Task\"7\n\x11\x43\x61ncelTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"D\n\x12\x43\x61ncelTaskResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.bucketsched.v1.CancelOutcome*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n\rPRIORITY_HIGH\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x10\n\x0cPRIORITY_LOW\x10\x03*\x8b\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x19\n\x15TASK_STATE_DISPATCHED\x10\x02\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04*\xbd\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12%\n!CANCEL_OUTCOME_ALREADY_DISPATCHED\x10\x02\x12$\n CANCEL_OUTCOME_ALREADY_CANCELLED\x10\x03\x12!\n\x1d\x43\x41NCEL_OUTCOME_ALREADY_FAILED\x10\x04\x32\xea\x02\n\x0bTaskService\x12S\n\nCreateTask\x12!.bucketsched.v1.CreateTaskRequest\x1a\".bucketsched.v1.CreateTaskResponse\x12\x65\n\x10\x42\x61tchCreateTasks\x12\'.bucketsched.v1.BatchCreateTasksRequest\x1a(.bucketsched.v1.BatchCreateTasksResponse\x12J\n\x07GetTask\x12\x1e.bucketsched.v1.GetTaskRequest\x1a\x1f.bucketsched.v1.GetTaskResponse\x12S\n\nCancelTask\x12!.bucketsched.v1.CancelTaskRequest\x1a\".bucketsched.v1.CancelTaskResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x62ucketsched/v1/task.proto\x12\x0e\x62ucketsched.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd7\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07payload\x18\x05 \x01(\x0c\x12\x34\n\x08metadata\x18\x06 \x03(\x0b\x32\".bucketsched.v1.Task.MetadataEntry\x12,\n\x08\x64ue_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x08priority\x18\x08 \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12(\n\x05state\x18\n \x01(\x0e\x32\x19.bucketsched.v1.TaskState\x12\x12\n\ngeneration\x18\x0b \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x0c \x01(\x05\x12/\n\x0b\x63reate_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdispatch_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63\x61ncel_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tfail_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x66\x61il_reason\x18\x11 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xff\x02\n\x11\x43reateTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.bucketsched.v1.CreateTaskRequest.MetadataEntry\x12.\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12*\n\x08priority\x18\x08 \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x0f\n\x07task_id\x18\t \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\n \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04when\"}\n\x12\x43reateTaskResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12,\n\x08\x64ue_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.TaskState\"N\n\x17\x42\x61tchCreateTasksRequest\x12\x33\n\x08requests\x18\x01 \x03(\x0b\x32!.bucketsched.v1.CreateTaskRequest\"M\n\x18\x42\x61tchCreateTasksResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .bucketsched.v1.CreateTaskResult\"\x7f\n\x10\x43reateTaskResult\x12\x35\n\x07\x63reated\x18\x01 \x01(\x0b\x32\".bucketsched.v1.CreateTaskResponseH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.bucketsched.v1.ItemErrorH\x00\x42\x08\n\x06result\"i\n\tItemError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12.\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"4\n\x0eGetTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"5\n\x0fGetTaskResponse\x12\"\n\x04task\x18\x01 \x01(\x0b\x32\x14.bucketsched.v1.Task\"7\n\x11\x43\x61ncelTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"D\n\x12\x43\x61ncelTaskResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.bucketsched.v1.CancelOutcome\"\xcd\x03\n\x11UpdateTaskRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x41\n\x08metadata\x18\x06 \x03(\x0b\x32/.bucketsched.v1.UpdateTaskRequest.MetadataEntry\x12*\n\x08priority\x18\x07 \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12.\n\x08\x64ue_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12*\n\x05\x64\x65lay\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12 \n\x13\x65xpected_generation\x18\n \x01(\x05H\x01\x88\x01\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04whenB\x16\n\x14_expected_generation\"h\n\x12UpdateTaskResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.bucketsched.v1.UpdateOutcome\x12\"\n\x04task\x18\x02 \x01(\x0b\x32\x14.bucketsched.v1.Task\"7\n\x11RunTaskNowRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"D\n\x12RunTaskNowResponse\x12.\n\x07outcome\x18\x01 \x01(\x0e\x32\x1d.bucketsched.v1.UpdateOutcome*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n\rPRIORITY_HIGH\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x10\n\x0cPRIORITY_LOW\x10\x03*\x8b\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x19\n\x15TASK_STATE_DISPATCHED\x10\x02\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04*\xbd\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12%\n!CANCEL_OUTCOME_ALREADY_DISPATCHED\x10\x02\x12$\n CANCEL_OUTCOME_ALREADY_CANCELLED\x10\x03\x12!\n\x1d\x43\x41NCEL_OUTCOME_ALREADY_FAILED\x10\x04*\xbb\x01\n\rUpdateOutcome\x12\x1e\n\x1aUPDATE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16UPDATE_OUTCOME_UPDATED\x10\x01\x12%\n!UPDATE_OUTCOME_ALREADY_DISPATCHED\x10\x02\x12$\n UPDATE_OUTCOME_ALREADY_CANCELLED\x10\x03\x12!\n\x1dUPDATE_OUTCOME_ALREADY_FAILED\x10\x04\x32\x94\x04\n\x0bTaskService\x12S\n\nCreateTask\x12!.bucketsched.v1.CreateTaskRequest\x1a\".bucketsched.v1.CreateTaskResponse\x12\x65\n\x10\x42\x61tchCreateTasks\x12\'.bucketsched.v1.BatchCreateTasksRequest\x1a(.bucketsched.v1.BatchCreateTasksResponse\x12J\n\x07GetTask\x12\x1e.bucketsched.v1.GetTaskRequest\x1a\x1f.bucketsched.v1.GetTaskResponse\x12S\n\nCancelTask\x12!.bucketsched.v1.CancelTaskRequest\x1a\".bucketsched.v1.CancelTaskResponse\x12S\n\nUpdateTask\x12!.bucketsched.v1.UpdateTaskRequest\x1a\".bucketsched.v1.UpdateTaskResponse\x12S\n\nRunTaskNow\x12!.bucketsched.v1.RunTaskNowRequest\x1a\".bucketsched.v1.RunTaskNowResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +38,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASK_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_CREATETASKREQUEST_METADATAENTRY']._loaded_options = None
   _globals['_CREATETASKREQUEST_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_PRIORITY']._serialized_start=1856
-  _globals['_PRIORITY']._serialized_end=1950
-  _globals['_TASKSTATE']._serialized_start=1953
-  _globals['_TASKSTATE']._serialized_end=2092
-  _globals['_CANCELOUTCOME']._serialized_start=2095
-  _globals['_CANCELOUTCOME']._serialized_end=2284
-  _globals['_TASK']._serialized_start=111
-  _globals['_TASK']._serialized_end=710
-  _globals['_TASK_METADATAENTRY']._serialized_start=663
-  _globals['_TASK_METADATAENTRY']._serialized_end=710
-  _globals['_CREATETASKREQUEST']._serialized_start=713
-  _globals['_CREATETASKREQUEST']._serialized_end=1096
-  _globals['_CREATETASKREQUEST_METADATAENTRY']._serialized_start=663
-  _globals['_CREATETASKREQUEST_METADATAENTRY']._serialized_end=710
-  _globals['_CREATETASKRESPONSE']._serialized_start=1098
-  _globals['_CREATETASKRESPONSE']._serialized_end=1223
-  _globals['_BATCHCREATETASKSREQUEST']._serialized_start=1225
-  _globals['_BATCHCREATETASKSREQUEST']._serialized_end=1303
-  _globals['_BATCHCREATETASKSRESPONSE']._serialized_start=1305
-  _globals['_BATCHCREATETASKSRESPONSE']._serialized_end=1382
-  _globals['_CREATETASKRESULT']._serialized_start=1384
-  _globals['_CREATETASKRESULT']._serialized_end=1511
-  _globals['_ITEMERROR']._serialized_start=1513
-  _globals['_ITEMERROR']._serialized_end=1618
-  _globals['_GETTASKREQUEST']._serialized_start=1620
-  _globals['_GETTASKREQUEST']._serialized_end=1672
-  _globals['_GETTASKRESPONSE']._serialized_start=1674
-  _globals['_GETTASKRESPONSE']._serialized_end=1727
-  _globals['_CANCELTASKREQUEST']._serialized_start=1729
-  _globals['_CANCELTASKREQUEST']._serialized_end=1784
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1786
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1854
-  _globals['_TASKSERVICE']._serialized_start=2287
-  _globals['_TASKSERVICE']._serialized_end=2649
+  _globals['_UPDATETASKREQUEST_METADATAENTRY']._loaded_options = None
+  _globals['_UPDATETASKREQUEST_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_PRIORITY']._serialized_start=2587
+  _globals['_PRIORITY']._serialized_end=2681
+  _globals['_TASKSTATE']._serialized_start=2684
+  _globals['_TASKSTATE']._serialized_end=2823
+  _globals['_CANCELOUTCOME']._serialized_start=2826
+  _globals['_CANCELOUTCOME']._serialized_end=3015
+  _globals['_UPDATEOUTCOME']._serialized_start=3018
+  _globals['_UPDATEOUTCOME']._serialized_end=3205
+  _globals['_TASK']._serialized_start=145
+  _globals['_TASK']._serialized_end=744
+  _globals['_TASK_METADATAENTRY']._serialized_start=697
+  _globals['_TASK_METADATAENTRY']._serialized_end=744
+  _globals['_CREATETASKREQUEST']._serialized_start=747
+  _globals['_CREATETASKREQUEST']._serialized_end=1130
+  _globals['_CREATETASKREQUEST_METADATAENTRY']._serialized_start=697
+  _globals['_CREATETASKREQUEST_METADATAENTRY']._serialized_end=744
+  _globals['_CREATETASKRESPONSE']._serialized_start=1132
+  _globals['_CREATETASKRESPONSE']._serialized_end=1257
+  _globals['_BATCHCREATETASKSREQUEST']._serialized_start=1259
+  _globals['_BATCHCREATETASKSREQUEST']._serialized_end=1337
+  _globals['_BATCHCREATETASKSRESPONSE']._serialized_start=1339
+  _globals['_BATCHCREATETASKSRESPONSE']._serialized_end=1416
+  _globals['_CREATETASKRESULT']._serialized_start=1418
+  _globals['_CREATETASKRESULT']._serialized_end=1545
+  _globals['_ITEMERROR']._serialized_start=1547
+  _globals['_ITEMERROR']._serialized_end=1652
+  _globals['_GETTASKREQUEST']._serialized_start=1654
+  _globals['_GETTASKREQUEST']._serialized_end=1706
+  _globals['_GETTASKRESPONSE']._serialized_start=1708
+  _globals['_GETTASKRESPONSE']._serialized_end=1761
+  _globals['_CANCELTASKREQUEST']._serialized_start=1763
+  _globals['_CANCELTASKREQUEST']._serialized_end=1818
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1820
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1888
+  _globals['_UPDATETASKREQUEST']._serialized_start=1891
+  _globals['_UPDATETASKREQUEST']._serialized_end=2352
+  _globals['_UPDATETASKREQUEST_METADATAENTRY']._serialized_start=697
+  _globals['_UPDATETASKREQUEST_METADATAENTRY']._serialized_end=744
+  _globals['_UPDATETASKRESPONSE']._serialized_start=2354
+  _globals['_UPDATETASKRESPONSE']._serialized_end=2458
+  _globals['_RUNTASKNOWREQUEST']._serialized_start=2460
+  _globals['_RUNTASKNOWREQUEST']._serialized_end=2515
+  _globals['_RUNTASKNOWRESPONSE']._serialized_start=2517
+  _globals['_RUNTASKNOWRESPONSE']._serialized_end=2585
+  _globals['_TASKSERVICE']._serialized_start=3208
+  _globals['_TASKSERVICE']._serialized_end=3740
 # @@protoc_insertion_point(module_scope)

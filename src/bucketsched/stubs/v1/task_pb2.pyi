@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -101,6 +102,32 @@ CANCEL_OUTCOME_ALREADY_CANCELLED: CancelOutcome.ValueType  # 3
 CANCEL_OUTCOME_ALREADY_FAILED: CancelOutcome.ValueType  # 4
 """It had failed before."""
 Global___CancelOutcome: _TypeAlias = CancelOutcome  # noqa: Y015
+
+class _UpdateOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UpdateOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpdateOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UPDATE_OUTCOME_UNSPECIFIED: _UpdateOutcome.ValueType  # 0
+    UPDATE_OUTCOME_UPDATED: _UpdateOutcome.ValueType  # 1
+    """It is as it was asked to be, and never goes as it was before."""
+    UPDATE_OUTCOME_ALREADY_DISPATCHED: _UpdateOutcome.ValueType  # 2
+    """Too late: it was dispatched, and this says so for good."""
+    UPDATE_OUTCOME_ALREADY_CANCELLED: _UpdateOutcome.ValueType  # 3
+    UPDATE_OUTCOME_ALREADY_FAILED: _UpdateOutcome.ValueType  # 4
+
+class UpdateOutcome(_UpdateOutcome, metaclass=_UpdateOutcomeEnumTypeWrapper):
+    """What became of a change."""
+
+UPDATE_OUTCOME_UNSPECIFIED: UpdateOutcome.ValueType  # 0
+UPDATE_OUTCOME_UPDATED: UpdateOutcome.ValueType  # 1
+"""It is as it was asked to be, and never goes as it was before."""
+UPDATE_OUTCOME_ALREADY_DISPATCHED: UpdateOutcome.ValueType  # 2
+"""Too late: it was dispatched, and this says so for good."""
+UPDATE_OUTCOME_ALREADY_CANCELLED: UpdateOutcome.ValueType  # 3
+UPDATE_OUTCOME_ALREADY_FAILED: UpdateOutcome.ValueType  # 4
+Global___UpdateOutcome: _TypeAlias = UpdateOutcome  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -488,3 +515,157 @@ class CancelTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelTaskResponse: _TypeAlias = CancelTaskResponse  # noqa: Y015
+
+@_typing.final
+class UpdateTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    DUE_TIME_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    EXPECTED_GENERATION_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    task_id: _builtins.str
+    payload: _builtins.bytes
+    content_type: _builtins.str
+    priority: Global___Priority.ValueType
+    expected_generation: _builtins.int
+    """Only if the task is still of this generation, else FAILED_PRECONDITION."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields below are meant: payload, content_type, metadata, priority, due_time or delay. What is named and
+        not set becomes empty, of priority NORMAL; a due_time or delay that is named has to be set.
+        """
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """All of it, not what is added to it."""
+
+    @_builtins.property
+    def due_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """From now on."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        payload: _builtins.bytes = ...,
+        content_type: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        priority: Global___Priority.ValueType = ...,
+        due_time: _timestamp_pb2.Timestamp | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        expected_generation: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "task_id", b"task_id", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_generation: _TypeAlias = _typing.Literal["expected_generation"]  # noqa: Y015
+    _WhichOneofArgType__expected_generation: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation"]  # noqa: Y015
+    _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["due_time", "delay"]  # noqa: Y015
+    _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_generation) -> _WhichOneofReturnType__expected_generation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_when) -> _WhichOneofReturnType_when | None: ...
+
+Global___UpdateTaskRequest: _TypeAlias = UpdateTaskRequest  # noqa: Y015
+
+@_typing.final
+class UpdateTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    outcome: Global___UpdateOutcome.ValueType
+    @_builtins.property
+    def task(self) -> Global___Task:
+        """The task as it is now, where it was updated."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___UpdateOutcome.ValueType = ...,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTaskResponse: _TypeAlias = UpdateTaskResponse  # noqa: Y015
+
+@_typing.final
+class RunTaskNowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    task_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunTaskNowRequest: _TypeAlias = RunTaskNowRequest  # noqa: Y015
+
+@_typing.final
+class RunTaskNowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    outcome: Global___UpdateOutcome.ValueType
+    def __init__(
+        self,
+        *,
+        outcome: Global___UpdateOutcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunTaskNowResponse: _TypeAlias = RunTaskNowResponse  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TaskServiceStub:
-    """Creates, reads and cancels tasks.
+    """Creates, reads, changes and cancels tasks.
     """
 
     def __init__(self, channel):
@@ -55,10 +55,20 @@ class TaskServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_task__pb2.CancelTaskRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_task__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
+        self.UpdateTask = channel.unary_unary(
+                '/bucketsched.v1.TaskService/UpdateTask',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.UpdateTaskRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.UpdateTaskResponse.FromString,
+                _registered_method=True)
+        self.RunTaskNow = channel.unary_unary(
+                '/bucketsched.v1.TaskService/RunTaskNow',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
-    """Creates, reads and cancels tasks.
+    """Creates, reads, changes and cancels tasks.
     """
 
     def CreateTask(self, request, context):
@@ -89,6 +99,21 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateTask(self, request, context):
+        """Changes a task that waits. The answer is final: UPDATED means that it never goes as it was before. What the task is
+        already is not changed again, so the same request may be sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunTaskNow(self, request, context):
+        """Makes a task that waits due now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +137,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     request_deserializer=bucketsched_dot_v1_dot_task__pb2.CancelTaskRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_task__pb2.CancelTaskResponse.SerializeToString,
             ),
+            'UpdateTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTask,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.UpdateTaskRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.UpdateTaskResponse.SerializeToString,
+            ),
+            'RunTaskNow': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunTaskNow,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'bucketsched.v1.TaskService', rpc_method_handlers)
@@ -121,7 +156,7 @@ def add_TaskServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TaskService:
-    """Creates, reads and cancels tasks.
+    """Creates, reads, changes and cancels tasks.
     """
 
     @staticmethod
@@ -222,6 +257,60 @@ class TaskService:
             '/bucketsched.v1.TaskService/CancelTask',
             bucketsched_dot_v1_dot_task__pb2.CancelTaskRequest.SerializeToString,
             bucketsched_dot_v1_dot_task__pb2.CancelTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/UpdateTask',
+            bucketsched_dot_v1_dot_task__pb2.UpdateTaskRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.UpdateTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunTaskNow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/RunTaskNow',
+            bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TaskServiceStub:
-    """Creates, reads and cancels tasks."""
+    """Creates, reads, changes and cancels tasks."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -42,10 +42,16 @@ class TaskServiceStub:
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]
     """Cancels a task that was not dispatched yet. The answer is final: CANCELLED means that it never will be."""
+    UpdateTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]
+    """Changes a task that waits. The answer is final: UPDATED means that it never goes as it was before. What the task is
+    already is not changed again, so the same request may be sent again.
+    """
+    RunTaskNow: _grpc.UnaryUnaryMultiCallable[_task_pb2.RunTaskNowRequest, _task_pb2.RunTaskNowResponse]
+    """Makes a task that waits due now."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
-    """Creates, reads and cancels tasks."""
+    """Creates, reads, changes and cancels tasks."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTask: _aio.UnaryUnaryMultiCallable[_task_pb2.CreateTaskRequest, _task_pb2.CreateTaskResponse]  # type: ignore[assignment]
@@ -57,9 +63,15 @@ class TaskServiceAsyncStub(TaskServiceStub):
     GetTask: _aio.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]  # type: ignore[assignment]
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels a task that was not dispatched yet. The answer is final: CANCELLED means that it never will be."""
+    UpdateTask: _aio.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]  # type: ignore[assignment]
+    """Changes a task that waits. The answer is final: UPDATED means that it never goes as it was before. What the task is
+    already is not changed again, so the same request may be sent again.
+    """
+    RunTaskNow: _aio.UnaryUnaryMultiCallable[_task_pb2.RunTaskNowRequest, _task_pb2.RunTaskNowResponse]  # type: ignore[assignment]
+    """Makes a task that waits due now."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Creates, reads and cancels tasks."""
+    """Creates, reads, changes and cancels tasks."""
 
     @_abc_1.abstractmethod
     def CreateTask(
@@ -93,5 +105,23 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.CancelTaskResponse, _abc.Awaitable[_task_pb2.CancelTaskResponse]]:
         """Cancels a task that was not dispatched yet. The answer is final: CANCELLED means that it never will be."""
+
+    @_abc_1.abstractmethod
+    def UpdateTask(
+        self,
+        request: _task_pb2.UpdateTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.UpdateTaskResponse, _abc.Awaitable[_task_pb2.UpdateTaskResponse]]:
+        """Changes a task that waits. The answer is final: UPDATED means that it never goes as it was before. What the task is
+        already is not changed again, so the same request may be sent again.
+        """
+
+    @_abc_1.abstractmethod
+    def RunTaskNow(
+        self,
+        request: _task_pb2.RunTaskNowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.RunTaskNowResponse, _abc.Awaitable[_task_pb2.RunTaskNowResponse]]:
+        """Makes a task that waits due now."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -73,6 +73,32 @@ CANCEL_RESULT_ALREADY_FAILED: CancelResult.ValueType  # 4
 CANCEL_RESULT_NOT_FOUND: CancelResult.ValueType  # 5
 Global___CancelResult: _TypeAlias = CancelResult  # noqa: Y015
 
+class _ChangeResult:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ChangeResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeResult.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHANGE_RESULT_UNSPECIFIED: _ChangeResult.ValueType  # 0
+    CHANGE_RESULT_CHANGED: _ChangeResult.ValueType  # 1
+    CHANGE_RESULT_ALREADY_DISPATCHED: _ChangeResult.ValueType  # 2
+    CHANGE_RESULT_ALREADY_CANCELLED: _ChangeResult.ValueType  # 3
+    CHANGE_RESULT_ALREADY_FAILED: _ChangeResult.ValueType  # 4
+    CHANGE_RESULT_OTHER_GENERATION: _ChangeResult.ValueType  # 5
+    CHANGE_RESULT_NOT_FOUND: _ChangeResult.ValueType  # 6
+
+class ChangeResult(_ChangeResult, metaclass=_ChangeResultEnumTypeWrapper):
+    """What became of a change."""
+
+CHANGE_RESULT_UNSPECIFIED: ChangeResult.ValueType  # 0
+CHANGE_RESULT_CHANGED: ChangeResult.ValueType  # 1
+CHANGE_RESULT_ALREADY_DISPATCHED: ChangeResult.ValueType  # 2
+CHANGE_RESULT_ALREADY_CANCELLED: ChangeResult.ValueType  # 3
+CHANGE_RESULT_ALREADY_FAILED: ChangeResult.ValueType  # 4
+CHANGE_RESULT_OTHER_GENERATION: ChangeResult.ValueType  # 5
+CHANGE_RESULT_NOT_FOUND: ChangeResult.ValueType  # 6
+Global___ChangeResult: _TypeAlias = ChangeResult  # noqa: Y015
+
 @_typing.final
 class HintRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -197,6 +223,141 @@ class CancelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelResponse: _TypeAlias = CancelResponse  # noqa: Y015
+
+@_typing.final
+class ChangeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    DUE_MS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    task_id: _builtins.bytes
+    payload: _builtins.bytes
+    """What is not set stays as it is."""
+    content_type: _builtins.str
+    priority: _builtins.int
+    """core.task.Priority."""
+    due_ms: _builtins.int
+    generation: _builtins.int
+    """Only if the task is still of this generation."""
+    @_builtins.property
+    def metadata(self) -> Global___Metadata: ...
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        task_id: _builtins.bytes = ...,
+        payload: _builtins.bytes | None = ...,
+        content_type: _builtins.str | None = ...,
+        metadata: Global___Metadata | None = ...,
+        priority: _builtins.int | None = ...,
+        due_ms: _builtins.int | None = ...,
+        generation: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "payload", b"payload", "priority", b"priority"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "namespace_id", b"namespace_id", "payload", b"payload", "priority", b"priority", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__content_type: _TypeAlias = _typing.Literal["content_type"]  # noqa: Y015
+    _WhichOneofArgType__content_type: _TypeAlias = _typing.Literal["_content_type", b"_content_type"]  # noqa: Y015
+    _WhichOneofReturnType__due_ms: _TypeAlias = _typing.Literal["due_ms"]  # noqa: Y015
+    _WhichOneofArgType__due_ms: _TypeAlias = _typing.Literal["_due_ms", b"_due_ms"]  # noqa: Y015
+    _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
+    _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
+    _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
+    _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
+    _WhichOneofReturnType__payload: _TypeAlias = _typing.Literal["payload"]  # noqa: Y015
+    _WhichOneofArgType__payload: _TypeAlias = _typing.Literal["_payload", b"_payload"]  # noqa: Y015
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content_type) -> _WhichOneofReturnType__content_type | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__due_ms) -> _WhichOneofReturnType__due_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__payload) -> _WhichOneofReturnType__payload | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+
+Global___ChangeRequest: _TypeAlias = ChangeRequest  # noqa: Y015
+
+@_typing.final
+class Metadata(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EntriesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        entries: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Metadata: _TypeAlias = Metadata  # noqa: Y015
+
+@_typing.final
+class ChangeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    answer: Global___Answer.ValueType
+    result: Global___ChangeResult.ValueType
+    @_builtins.property
+    def row(self) -> _storage_pb2.StoredRow:
+        """The task's newest row, where there is one."""
+
+    def __init__(
+        self,
+        *,
+        answer: Global___Answer.ValueType = ...,
+        result: Global___ChangeResult.ValueType = ...,
+        row: _storage_pb2.StoredRow | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["row", b"row"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "result", b"result", "row", b"row"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeResponse: _TypeAlias = ChangeResponse  # noqa: Y015
 
 @_typing.final
 class ReadyRequest(_message.Message):

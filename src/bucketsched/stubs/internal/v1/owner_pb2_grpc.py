@@ -51,6 +51,11 @@ class OwnerServiceStub:
                 request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Change = channel.unary_unary(
+                '/bucketsched.internal.v1.OwnerService/Change',
+                request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.FromString,
+                _registered_method=True)
         self.Ready = channel.unary_unary(
                 '/bucketsched.internal.v1.OwnerService/Ready',
                 request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyRequest.SerializeToString,
@@ -83,6 +88,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Change(self, request, context):
+        """Makes a task that waits what it is asked to be.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Ready(self, request, context):
         """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
         the plan gives away anyway.
@@ -108,6 +120,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.FromString,
                     response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.SerializeToString,
+            ),
+            'Change': grpc.unary_unary_rpc_method_handler(
+                    servicer.Change,
+                    request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.FromString,
+                    response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.SerializeToString,
             ),
             'Ready': grpc.unary_unary_rpc_method_handler(
                     servicer.Ready,
@@ -198,6 +215,33 @@ class OwnerService:
             '/bucketsched.internal.v1.OwnerService/Cancel',
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelRequest.SerializeToString,
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Change(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.internal.v1.OwnerService/Change',
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.SerializeToString,
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,8 @@ class OwnerServiceStub:
     Admit: _grpc.UnaryUnaryMultiCallable[_owner_pb2.AdmitRequest, _owner_pb2.AdmitResponse]
     """The row's bucket is over: make sure that it is dispatched, moved to now if its bucket is closed."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]
+    Change: _grpc.UnaryUnaryMultiCallable[_owner_pb2.ChangeRequest, _owner_pb2.ChangeResponse]
+    """Makes a task that waits what it is asked to be."""
     Ready: _grpc.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]
     """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
     the plan gives away anyway.
@@ -57,6 +59,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Admit: _aio.UnaryUnaryMultiCallable[_owner_pb2.AdmitRequest, _owner_pb2.AdmitResponse]  # type: ignore[assignment]
     """The row's bucket is over: make sure that it is dispatched, moved to now if its bucket is closed."""
     Cancel: _aio.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]  # type: ignore[assignment]
+    Change: _aio.UnaryUnaryMultiCallable[_owner_pb2.ChangeRequest, _owner_pb2.ChangeResponse]  # type: ignore[assignment]
+    """Makes a task that waits what it is asked to be."""
     Ready: _aio.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]  # type: ignore[assignment]
     """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
     the plan gives away anyway.
@@ -89,6 +93,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _owner_pb2.CancelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_owner_pb2.CancelResponse, _abc.Awaitable[_owner_pb2.CancelResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Change(
+        self,
+        request: _owner_pb2.ChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_owner_pb2.ChangeResponse, _abc.Awaitable[_owner_pb2.ChangeResponse]]:
+        """Makes a task that waits what it is asked to be."""
 
     @_abc_1.abstractmethod
     def Ready(
