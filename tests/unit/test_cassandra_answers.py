@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bucketsched.adapters.cassandra.session import _Answers, _is_unexpected, _queueing_connection
+from bucketsched.adapters.cassandra.requests import Answers
+from bucketsched.adapters.cassandra.session import _is_unexpected
 
 
 class CountingLoop:
@@ -25,7 +26,7 @@ class CountingLoop:
 
 async def test_all_answers_of_a_moment_need_one_wake_up() -> None:
     loop = CountingLoop()
-    answers = _Answers(loop)  # type: ignore[arg-type]
+    answers = Answers(loop)  # type: ignore[arg-type]
     arrived: list[tuple[int, Exception | None]] = []
 
     def post_all() -> None:
@@ -47,7 +48,7 @@ async def test_all_answers_of_a_moment_need_one_wake_up() -> None:
 def test_answers_after_the_loop_has_ended_are_dropped() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    _Answers(loop).post(lambda value, error: None, 1, None)
+    Answers(loop).post(lambda value, error: None, 1, None)
 
 
 def test_the_servers_remarks_on_group_commits_are_not_logged() -> None:
@@ -57,10 +58,3 @@ def test_the_servers_remarks_on_group_commits_are_not_logged() -> None:
     assert not _is_unexpected(record("Unlogged batch covering 20 partitions detected against table x.tasks"))
     assert not _is_unexpected(record("Batch for [x.tasks] is of size 20.1KiB, exceeding specified threshold of 5KiB"))
     assert _is_unexpected(record("Read 0 live rows and 5001 tombstone cells"))
-
-
-def test_a_full_socket_does_not_stop_requests() -> None:
-    """The driver checks this flag before it queues a request, and fails the request where it is False."""
-    connection = object.__new__(_queueing_connection())
-    connection._socket_writable = False
-    assert connection._socket_writable

@@ -9,7 +9,7 @@ from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from .session import CassandraSession
 
-_LOAD = "SELECT body, epoch, sequence FROM @range_checkpoints WHERE range_id = ?"
+_LOAD = "SELECT range_id, body, epoch, sequence FROM @range_checkpoints WHERE range_id = ?"
 _SAVE = "INSERT INTO @range_checkpoints (range_id, epoch, sequence, body) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
 
 
@@ -31,7 +31,9 @@ class CassandraCheckpointStore:
         rows = await self._session.read(self._load, (range_id,))
         if not rows:
             return None
-        body, epoch, sequence = rows[0]
+        found_id, body, epoch, sequence = rows[0]
+        if found_id != range_id:
+            raise self._session.distrust("another range's checkpoint")
         return decode_checkpoint(range_id, (epoch << 32) + sequence + 1, body)
 
     async def save(self, range_id: int, checkpoint: Checkpoint) -> None:

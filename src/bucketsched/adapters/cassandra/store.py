@@ -164,6 +164,8 @@ class CassandraTaskStore:
             return None
         place = (bucket_of(due_ms), shard_in(task_id), due_ms, namespace_id, task_id)
         rows = await self._session.read(self._statements["get"], place)
+        if rows and (len(rows) > 1 or rows[0][:3] != place[2:]):
+            raise self._session.distrust("another task's row")
         return next(iter(_decode(rows)), None)
 
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
@@ -189,6 +191,7 @@ class CassandraTaskStore:
         except Unavailable:
             self._body_bytes = min(self._body_bytes * 2, BODY_BYTES_GUESS_MAX)  # next time, ask for less
             raise
+        self._check(rows, bucket, (shard,))
         if rows:
             seen = sum(len(row[3]) for row in rows if row[3] is not None) / len(rows)
             self._body_bytes = max(1.0, seen, (seen + self._body_bytes) / 2)
@@ -206,11 +209,20 @@ class CassandraTaskStore:
         if not shards:
             return []
         rows = await self._session.read(self._statements["pending"], (bucket, list(shards), from_ms, until_ms))
+        self._check(rows, bucket, shards)
         return [
             RowRef(due_ms, namespace_id, task_id, generation, attempt).pack()
             for due_ms, namespace_id, task_id, generation, attempt, dispatched, cancelled, failed, moved in rows
             if generation is not None and dispatched is None and cancelled is None and failed is None and moved is None
         ]
+
+    def _check(self, rows: list[Row], bucket: int, shards: Sequence[int]) -> None:
+        """Raises Unavailable if these are rows of other partitions: whose they are is no business of who asked."""
+        if not rows:
+            return
+        found = {shard_in(row[2]) for row in rows}
+        if not found.issubset(shards) or {bucket_of(rows[0][0]), bucket_of(rows[-1][0])} != {bucket}:
+            raise self._session.distrust("another partition's rows")
 
 
 def _placed(due_ms: int, namespace_id: bytes, task_id: bytes) -> tuple[bytes, tuple[bytes, ...]]:
