@@ -28,7 +28,7 @@ def imported(path: Path) -> ModuleType:
 
 
 def test_all_are_there() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"quickstart", "worker", "batch", "cancel", "kafka_consumer"}
+    assert {path.stem for path in EXAMPLES} >= {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "webhook"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -77,6 +77,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("quickstart", (), "hello 4: due"),
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
+        ("webhook", (), "order 2, signed by us, at the try 2"),
     ],
 )
 def test_it_runs(target: str, name: str, arguments: tuple[str, ...], said: str) -> None:

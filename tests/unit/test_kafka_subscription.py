@@ -196,3 +196,21 @@ async def test_a_reader_ahead_that_ends_leaves_nobody_waiting(
     consumer.incoming.put_nowait(ValueError("a bug"))
     with pytest.raises(Unavailable):
         await asyncio.wait_for(waiting, DEADLINE_S)
+
+
+async def test_no_more_is_read_ahead_than_nobody_has_asked_for(consumer: FakeConsumer) -> None:
+    """What is done behind a gap counts for the other bound, which is far above."""
+    subscription = KafkaSubscription(consumer, ["topic"], 1_000, 3)
+    await subscription.start()
+    await rebalance(subscription, consumer, A)
+    consumer.brings(A, 0, 1, 2)
+    consumer.brings(A, *range(3, 50))
+    async with asyncio.timeout(DEADLINE_S):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert consumer.incoming.qsize() == 1
+        first, *others = await subscription.fetch(3)
+        await subscription.ack([delivery.token for delivery in others])
+        assert len(await subscription.fetch(100)) == 47
+    assert first.value == b"0"
+    await subscription.close()
