@@ -15,8 +15,8 @@ from bucketsched.core.task import Priority, TaskBody, TaskRow
 AGEING_MS = 30_000
 
 
-def row(due_ms: int, number: int, priority: Priority = Priority.NORMAL) -> TaskRow:
-    return TaskRow(due_ms, bytes(16), ids.mint(due_ms, 0, number), TaskBody("n", "q", "t", priority=priority))
+def row(due_ms: int, number: int, priority: Priority = Priority.NORMAL, queue: str = "q") -> TaskRow:
+    return TaskRow(due_ms, bytes(16), ids.mint(due_ms, 0, number), TaskBody("n", queue, "t", priority=priority))
 
 
 @example([10, 11, 13], 10, 5)
@@ -72,3 +72,21 @@ def test_a_backlog_goes_beside_the_present_and_in_its_own_order() -> None:
     for kind in ("present", "backlog"):
         dues = [found.due_ms for found, owner in out if owner == kind]
         assert dues == sorted(dues)
+
+
+def test_the_backlogs_of_queues_take_turns_each_in_its_own_order() -> None:
+    queue: ReadyQueue[str] = ReadyQueue(AGEING_MS)
+    for number in range(60):
+        queue.push(row(number, number), "huge", backlog=True)
+    for number in range(6):
+        for name in ("b", "c"):
+            queue.push(row(100_000 + number // 3, number, Priority(2 - number % 3), name), name, backlog=True)
+    assert len(queue) == 72
+    out = [queue.pop() for _ in range(72)]
+    owners = [owner for _, owner in out]
+    assert [owners[:18].count(name) for name in ("huge", "b", "c")] == [6, 6, 6]
+    assert set(owners[18:]) == {"huge"}
+    for name in ("huge", "b", "c"):
+        keys = [found.due_ms + AGEING_MS * found.body.priority for found, owner in out if owner == name]
+        assert keys == sorted(keys)
+    assert len(queue) == 0

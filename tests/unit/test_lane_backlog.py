@@ -9,6 +9,7 @@ import pytest
 from lane_world import NAMESPACE, World
 
 from bucketsched.core import task_id as ids
+from bucketsched.core.catalog import Queue, QueueKind
 from bucketsched.core.task import Priority, RowRef, TaskBody, TaskRow, bucket_of
 from bucketsched.poller.open_buckets import BACKLOG_BUCKETS_MAX
 
@@ -23,9 +24,9 @@ async def world() -> AsyncIterator[World]:
     await made.close()
 
 
-def due_at(world: World, due_ms: int, shard: int, priority: Priority = Priority.NORMAL) -> TaskRow:
+def due_at(world: World, due_ms: int, shard: int, priority: Priority = Priority.NORMAL, queue: str = "q") -> TaskRow:
     """A row that was created an hour before it was due."""
-    body = TaskBody("ns", "q", "t", b"x", {}, priority, due_ms, due_ms - 60 * MINUTE_MS)
+    body = TaskBody("ns", queue, "t", b"x", {}, priority, due_ms, due_ms - 60 * MINUTE_MS)
     return TaskRow(due_ms, NAMESPACE, ids.mint(due_ms, shard, world.random.getrandbits(62)), body)
 
 
@@ -109,6 +110,39 @@ async def test_the_present_does_not_wait_for_a_backlog(world: World) -> None:
     assert not any(reasons(world)[row.ref] for row in present)
     last = max(seen[row.ref] for row in rows)
     assert last > max(seen[row.ref] for row in present), "there was a backlog all the time"
+
+
+async def two_queues(world: World) -> None:
+    await world.catalog.create_queue(Queue(NAMESPACE, "ns", "other", QueueKind.KAFKA, "other-topic"))
+
+
+async def test_the_backlogs_of_queues_take_turns(world: World) -> None:
+    """One has 900 rows, all of them older than the 30 of the other, which has its half while it has anything."""
+    await two_queues(world)
+    start_ms = world.clock.now_ms()
+    huge = [due_at(world, start_ms + n, n % 4) for n in range(900)]
+    small = [due_at(world, start_ms + 10_000 + n, n % 4, Priority(n % 3), queue="other") for n in range(30)]
+    await world.create(*huge, *small)
+    world.clock.advance_ms(10 * MINUTE_MS)
+    await world.process(transaction_tasks_max=10)
+    await world.until(lambda: len(world.dispatched()) == len(huge) + len(small))
+    world.check()
+    order = {ref: place for place, ref in enumerate(world.dispatched())}
+    assert max(order[row.ref] for row in small) < 200
+    assert {reasons(world)[row.ref] for row in small} == {"outage"}
+
+
+async def test_a_backlog_delays_fresh_tasks_of_no_queue(world: World) -> None:
+    await two_queues(world)
+    rows = await outage(world, 15, 100)
+    now_ms = world.clock.now_ms()
+    present = [due_at(world, now_ms + 200 + 50 * n, n % 4, queue=("q", "other")[n % 2]) for n in range(40)]
+    await world.create(*present)
+    await world.process(transaction_tasks_max=5)
+    await world.until(lambda: len(world.dispatched()) == len(rows) + len(present))
+    seen = {ref: at_ms for at_ms, ref in world.visible}
+    assert max(seen[row.ref] - row.due_ms for row in present) <= 40
+    assert max(seen[row.ref] for row in rows) > max(seen[row.ref] for row in present)
 
 
 async def test_a_backlog_takes_half_of_the_memory_and_leaves_the_present_its_room(world: World) -> None:
