@@ -41,10 +41,17 @@ EVERY_TOPIC = ""
 IDLE_S_MAX = 1.0
 """The time that is waited for may come sooner than sleeping tells: after a suspension, or when the clock is set."""
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
+MISMATCHES_MAX, MISMATCH_PAUSE_S = 5, 0.5
+"""So many times in a row, at such intervals, the journal must lack the lane's last record: a replica that has just come
+to lead may not know yet how far it goes."""
 
 
 class LaneLost(Exception):
     """This lane's slot or session is gone: everything that it owned may belong to others."""
+
+
+class _Mismatch(Exception):
+    """The journal is not the one that this lane has written: recreated, or truncated."""
 
 
 class Dispatcher:
@@ -214,7 +221,7 @@ class Dispatcher:
                     left -= 1
 
     def _make_ready(self, row: TaskRow, owned: OwnedRange) -> None:
-        """What was long due already when its range was taken goes beside the present, not before it."""
+        """What was long due already when its range was taken goes beside the present, paced by queue, not before it."""
         backlog = row.due_ms < owned.served_from_ms - OUTAGE_MS
         self._ready.push(row, owned, backlog)
 
@@ -469,23 +476,42 @@ class Dispatcher:
             del self._ranges[owned.range_id]
 
     async def _resolve(self, nonce: bytes) -> int | None:
-        """Init, validate, then read the own journal to its end: the offset of the record in doubt, or None."""
-        pause = RETRY_S_MIN
+        """Init, validate, then read the own journal to its end: the offset of the record in doubt, or None.
+
+        Raises LaneLost where the journal is not the one that this lane has written: whoever takes the ranges finds that
+        out for each, and raises the alarm.
+        """
+        pause, mismatches = RETRY_S_MIN, 0
         while True:
             try:
                 await self._journal.init()
                 await self._validate()
                 return await self._find(nonce)
+            except _Mismatch:
+                mismatches += 1
+                log.error("the journal does not hold the lane's last record", offset=self.last[0], recurring=True)
+                if mismatches >= MISMATCHES_MAX:
+                    raise LaneLost(f"the journal does not hold the lane's last record, {self.last[0]}") from None
+                await self._clock.sleep(MISMATCH_PAUSE_S)
             except Unavailable as error:
                 log.warning("lane waits for the journal", error=str(error), recurring=True)
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
 
     async def _find(self, nonce: bytes) -> int | None:
-        async for entries in self._journal.read(self._journal.lane, self.last[0] + 1):
+        """Raises _Mismatch where the record that this lane has committed last is not there, nor was trimmed away."""
+        last, value_hash = self.last
+        start = await self._journal.start(self._journal.lane)
+        held = start > last
+        async for entries in self._journal.read(self._journal.lane, max(start, last)):
             for entry in entries:
+                held = held or (entry.offset == last and record_hash(entry.value) == value_hash)
+                if not held:
+                    raise _Mismatch
                 if _nonce_of(entry.value) == nonce:
                     return entry.offset
+        if not held:
+            raise _Mismatch
         return None
 
 
