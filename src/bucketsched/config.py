@@ -89,6 +89,8 @@ class NodeSettings(Section):
     """A node whose kernel clock is off by more, as most witnesses say, gives its ranges to others and takes none."""
     cut_off_s_max: float = Field(3, ge=1, le=600)
     """A node with a lane that can't reach Kafka or Cassandra for so long leaves its ranges to nodes that can."""
+    start_s_max: float = Field(60, ge=0, le=3_600)
+    """How long a start waits for Cassandra and ZooKeeper, which may be starting, too."""
     shutdown_s_max: float = Field(20, gt=0, le=600)
 
     @field_validator(

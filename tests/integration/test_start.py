@@ -45,7 +45,11 @@ async def refused(process: Process, code: int, line: str) -> None:
 async def test_wrong_settings_stop_the_start_with_one_line(cluster: Cluster, taken_port: str) -> None:
     wrong = [
         (cluster.start("empty", cassandra__keyspace="nobody_made_it"), INVALID, "run `bucketsched admin migrate`"),
-        (cluster.start("away", cassandra__contact_points=["127.0.0.1:1"]), UNAVAILABLE, "no answer from 127.0.0.1:1"),
+        (
+            cluster.start("away", node__start_s_max=0, cassandra__contact_points=["127.0.0.1:1"]),
+            UNAVAILABLE,
+            "no answer from 127.0.0.1:1",
+        ),
         (cluster.start("root", zookeeper__root="/nobody_made_it"), INVALID, "zookeeper.root: .* no complete tree"),
         (cluster.start("centre", cassandra__local_datacenter="dc9"), INVALID, "no 'dc9' among datacenter1"),
         (cluster.start("port", node__grpc_address=taken_port), INVALID, f"{taken_port}: Address already in use"),
@@ -63,15 +67,23 @@ async def test_wrong_settings_stop_the_start_with_one_line(cluster: Cluster, tak
 
 
 async def test_a_node_waits_for_servers_that_may_come_back(cluster: Cluster) -> None:
-    """Without ZooKeeper or Kafka it says what it waits for, is not ready, and stops when it is told to."""
+    """Without one of its servers it says what it waits for, is not ready, and stops when it is told to."""
     waiting = [
+        (cluster.start("rowless", cassandra__contact_points=["127.0.0.1:1"]), "the start waits for a server"),
+        (cluster.start("memberless", "api", zookeeper__hosts="127.0.0.1:1"), "the start waits for a server"),
         (cluster.start("lonely", "poller", zookeeper__hosts="127.0.0.1:1"), "127.0.0.1:1"),
         (cluster.start("mute", "poller", kafka__bootstrap="127.0.0.1:1"), "no Kafka broker answers at 127.0.0.1:1"),
     ]
     for process, line in waiting:
         await until(lambda process=process, line=line: line in process.err(), f"{process.name} says {line}")
         assert (process.code, process.out()) == (None, "")
-    assert await asyncio.gather(*(process.terminate() for process, _ in waiting)) == [0, 0]
+    assert await asyncio.gather(*(process.terminate() for process, _ in waiting)) == [0] * len(waiting)
+
+
+async def test_a_start_does_not_wait_for_ever(cluster: Cluster) -> None:
+    process = cluster.start("hopeless", node__start_s_max=2, cassandra__contact_points=["127.0.0.1:1"])
+    assert await process.ended() == UNAVAILABLE
+    assert process.err().splitlines()[-1].startswith("bucketsched: ")
 
 
 async def test_migrating_at_many_places_at_once_and_again(cluster: Cluster) -> None:

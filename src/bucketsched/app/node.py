@@ -51,6 +51,7 @@ from .api_role import ApiRole
 from .checkpoints import readable_checkpoints
 from .clock_watch import ClockWatch
 from .metrics import Metrics, of_clock, of_poller, of_tasks
+from .patience import Patience
 from .poller_role import PollerRole
 from .reach import Reach, ask_checkpoints, ask_journal, contact_limits
 from .webhook_role import READ_AHEAD_MAX, UNACKED_MAX, WebhookRole
@@ -93,6 +94,7 @@ class Node:
         self._settings, self._ready = settings, ready
         self._roles = settings.node.roles
         self._clock = SystemClock(limits=clock_limits_of(settings))
+        self._patience = Patience(self._clock, settings.node.start_s_max)
         self._clock_watch: ClockWatch | None = None
         self._probe: KafkaJournal | None = None
         self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
@@ -150,7 +152,11 @@ class Node:
 
     async def _connect(self) -> None:
         settings = self._settings
-        self._session = await CassandraSession.connect(settings.cassandra)
+        self._session = await self._patience.wait(lambda: CassandraSession.connect(settings.cassandra))
+        await self._patience.wait(self._open_stores)
+
+    async def _open_stores(self) -> None:
+        settings = self._settings
         self._catalog = await CassandraCatalog.open(self._session)
         constants = await self._catalog.constants_in(settings.cassandra.keyspace)
         self._constants: ClusterConstants = constants
@@ -291,8 +297,7 @@ class Node:
             self._watch_reach(self._poller)
             self._spawn(self._poller.work())
         else:
-            await self._ensure_tree()
-            await self._membership.join(member, wants_lane=False)
+            await self._patience.wait(lambda: self._join(member))
             self._spawn(self._stay_member(member))
         if self._webhooks:
             self._spawn(self._webhooks.run())
@@ -340,14 +345,17 @@ class Node:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._working.append(asyncio.create_task(work))
 
+    async def _join(self, member: Member) -> None:
+        await self._ensure_tree()
+        await self._membership.join(member, wants_lane=False)
+
     async def _stay_member(self, member: Member) -> None:
         """Joins again whenever the session is lost."""
         while True:
             await self._clock.sleep(LOOK_S)
             if self._membership.session_lost():
                 try:
-                    await self._ensure_tree()
-                    await self._membership.join(member, wants_lane=False)
+                    await self._join(member)
                 except Unavailable as error:
                     log.warning("joining waits", error=str(error), recurring=True)
                     await self._clock.sleep(RETRY_S)
