@@ -97,8 +97,8 @@ CLOCK_GUARDS = [
         "who-leaves-is-no-heir",
         "where all would step aside, one stays",
         POLLER,
-        "m.lane != self._slot and not m.leaving for m in members",
-        "m.lane != self._slot for m in members",
+        "m.lane != self._slot and not m.leaving and",
+        "m.lane != self._slot and",
         (WATCH,),
     ),
 ]

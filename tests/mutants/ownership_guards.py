@@ -8,6 +8,9 @@ LEASES, MEMBERSHIP = "tests/conformance/test_leases.py", "tests/conformance/test
 PLANS, REAL = "tests/conformance/test_plan_store.py", "tests/integration/test_zookeeper_leases.py"
 PLANNING, FOLLOWING = "tests/unit/test_coordinator.py", "tests/unit/test_coordinator_follower.py"
 ASSIGNMENT = "tests/unit/test_assignment.py"
+CUT_OFF, CONTACT = "tests/unit/test_poller_cut_off.py", "tests/unit/test_contact.py"
+WATCHING, RECREATED = "tests/unit/test_death_watch.py", "tests/unit/test_lane_recreated.py"
+TAKING = "tests/unit/test_lane_outages.py"
 PEERS = "tests/unit/test_tcp_peers.py"
 ZK = "adapters/zookeeper"
 
@@ -260,7 +263,7 @@ OWNERSHIP_GUARDS = [
         "drained-lanes-keep-nothing",
         "they are about to be taken away",
         "core/assignment.py",
-        " and seat.standing is not Standing.DRAINED}",
+        " and seat.standing not in losers}",
         "}",
         (ASSIGNMENT,),
     ),
@@ -287,5 +290,94 @@ OWNERSHIP_GUARDS = [
         "(held[key] <= targets[key], -remainder[key], key)",
         "(-remainder[key], key)",
         (ASSIGNMENT,),
+    ),
+    # ---------------------------------------------------------------- cut off from Kafka or Cassandra
+    Guard(
+        "who-ails-is-no-heir",
+        "where a server is away for all, nobody lets go",
+        "app/poller_role.py",
+        " and not m.leaving and not m.ailing for m in members",
+        " and not m.leaving for m in members",
+        (CUT_OFF,),
+    ),
+    Guard(
+        "doubt-outlasts-the-silence",
+        "whoever reaches a server again first must not take the others for worse off",
+        "core/contact.py",
+        "self._steady_at = now + self._limits.steady_s",
+        "self._steady_at = now",
+        (CONTACT, CUT_OFF),
+    ),
+    Guard(
+        "who-ails-is-given-nothing-that-has-an-owner",
+        "moving helps nobody where all may have the same trouble",
+        "core/assignment.py",
+        "        imbalance_share = ANY_IMBALANCE  # all may have the same trouble, and moving helps none of them\n",
+        "        pass\n",
+        (ASSIGNMENT,),
+    ),
+    Guard(
+        "no-transaction-is-no-contact",
+        "a Kafka that answers and takes no transaction is of no use to a lane",
+        "app/reach.py",
+        "if (own := lane()) is not None and own.stuck_s() >= stuck_s:",
+        "if (own := lane()) is not None and False:",
+        (CUT_OFF,),
+    ),
+    Guard(
+        "a-lane-begins-before-it-is-given-anything",
+        "who can't commit must not be given ranges",
+        "app/poller_role.py",
+        "replace(self._member, ailing=STARTING)",
+        "self._member",
+        (CUT_OFF,),
+    ),
+    Guard(
+        "leaving-is-taken-back",
+        "a node that stays after all must not lose its ranges later",
+        "app/poller_role.py",
+        "                await self._membership.announce_leaving(False)\n",
+        "",
+        (CUT_OFF,),
+    ),
+    Guard(
+        "a-range-that-can-not-be-taken-is-given-back",
+        "else a drain or a rebalance waits for it for ever",
+        "poller/lane.py",
+        "if owned.range_id in self._unwanted and owned.phase is Phase.RECOVERING:",
+        "if False:",
+        (TAKING,),
+    ),
+    Guard(
+        "a-move-has-a-limit",
+        "a target that never takes a range must not hold up a rebalance",
+        "coordinator/planning.py",
+        "if now - self._moving[key] >= self._limits.move_s_max]",
+        "if False]",
+        (PLANNING,),
+    ),
+    Guard(
+        "what-can-not-be-watched-ends-no-watch",
+        "one address that is none must not leave all others unwatched, nor the process without its watch",
+        "coordinator/death_watch.py",
+        "            except Exception as error:\n                address",
+        "            except Unavailable as error:\n                address",
+        (WATCHING,),
+    ),
+    Guard(
+        "the-last-record-is-looked-for",
+        "a journal made anew says nothing about a transaction in doubt",
+        "poller/dispatcher.py",
+        "        if not held:\n            raise _Mismatch\n        return None\n",
+        "        return None\n",
+        (RECREATED,),
+    ),
+    Guard(
+        "backlogs-take-turns",
+        "one queue's backlog must not keep another's waiting",
+        "core/ready_queue.py",
+        "setdefault((row.namespace_id, row.body.queue), [])",
+        'setdefault((b"", ""), [])',
+        ("tests/unit/test_heaps.py", "tests/unit/test_lane_backlog.py"),
     ),
 ]
