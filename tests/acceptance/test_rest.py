@@ -17,6 +17,7 @@ from bucketsched import Client, Task, Worker
 pytestmark = pytest.mark.integration
 
 READ_S_MAX = 30
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "rest.sh"
 
 
 class Dev:
@@ -120,6 +121,18 @@ async def test_health_queues_batch_and_document(dev: Dev) -> None:
     assert (await dev.curl("/tasks", "--data", "type=t"))[0] == 415
     large = ("--header", "Content-Type: application/json", "--data-binary", "@/proc/self/exe")
     assert (await dev.curl("/tasks", *large))[0] == 413
+
+
+async def test_the_example(dev: Dev) -> None:
+    child = await asyncio.create_subprocess_exec("sh", str(EXAMPLE), dev.url, stdout=asyncio.subprocess.PIPE)
+    out, _ = await child.communicate()
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert child.returncode == 0, out
+    health, created, found, cancelled, batch = answers
+    assert health["status"] == "SERVING"
+    assert (found["task_id"], found["payload"]) == (created["task_id"], {"invoice": 42})
+    assert cancelled["outcome"] == "CANCELLED"
+    assert [result["code"] for result in batch["results"]] == [201, 404]
 
 
 async def test_pages_of_others_are_refused(dev: Dev) -> None:

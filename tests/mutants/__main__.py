@@ -17,6 +17,8 @@ from .guards import GUARDS, Guard
 from .move_guards import MOVE_GUARDS
 from .ownership_guards import OWNERSHIP_GUARDS
 from .recovery_guards import RECOVERY_GUARDS
+from .rest_guards import REST_GUARDS
+from .webhook_guards import WEBHOOK_GUARDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "proto", "cql", "tools", "bench", "pyproject.toml", "README.md")
@@ -72,7 +74,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS, *CLOCK_GUARDS]
+    guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS, *CLOCK_GUARDS, *REST_GUARDS]
+    guards += WEBHOOK_GUARDS
     chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))

@@ -68,6 +68,8 @@ def test_settings_are_frozen() -> None:
         ({"node": {"weight": "heavy"}}, "setting node.weight: "),
         ({"node": {"grpc_address": "7400"}}, "setting node.grpc_address: must be host:port"),
         ({"node": {"grpc_address": "0.0.0.0:7400"}}, "setting node: 0.0.0.0:7400 is not a loopback address"),
+        ({"node": {"http_address": "8080"}}, "setting node.http_address: must be host:port"),
+        ({"node": {"http_address": "0.0.0.0:8080"}}, "setting node: 0.0.0.0:8080 is not a loopback address"),
         ({"node": {"roles": []}}, "setting node.roles: needs at least one of"),
         ({"cassandra": {"keyspace": "a-b"}}, "setting cassandra.keyspace: "),
         ({"cassandra": {"contact_points": ["x"]}}, "setting cassandra.contact_points: "),

@@ -47,7 +47,7 @@ class TaskRoutes:
         routes.add("POST", "/tasks/{task_id}/cancel", self.cancel, models.Cancelled, 200, (400, 404, 409, 503))
 
     async def create(self, request: Request) -> Response:
-        """Create a task. 201: it is stored on a quorum of disks, and will be dispatched.
+        """Create a task. 201: it is stored durably, and will be dispatched.
 
         503: it may or may not have been stored; send it again with the `task_id` in the answer.
         """
