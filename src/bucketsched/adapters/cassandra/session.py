@@ -134,7 +134,7 @@ class CassandraSession:
                 rows, more = await result
             except Exception as error:
                 raise read_error(error) from error
-            if rows is None or (rows and len(rows[0]) != len(prepared.result_metadata)):
+            if rows is None or (rows and len(rows[0]) != len(prepared.result_metadata or ())):
                 raise self.distrust("other columns than asked for")
             found += rows
             if more is None:
