@@ -24,8 +24,10 @@ from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.journal_record import JournalRecord, Section, encode
 from bucketsched.core.task import FactKind, Mark
+from bucketsched.poller.figures import LaneCounters
 from bucketsched.poller.owned_range import OwnedRange, Phase
 from bucketsched.poller.takeover import JournalMismatch, Takeover
+from bucketsched.poller.takings import Takings
 from bucketsched.ports import Member
 
 pytestmark = pytest.mark.stack
@@ -83,8 +85,11 @@ class Taking:
             self.journal.init,
             lambda: (0, b""),
         )
-        await self.takeover.recover(self.owned)
+        await self.recover_again()
         return self.owned
+
+    async def recover_again(self) -> None:
+        await self.takeover.recover(self.owned, Takings(CLOCK, LaneCounters()).begin(0))
 
 
 @pytest.fixture
@@ -116,7 +121,7 @@ async def test_a_replay_whose_start_was_trimmed_while_the_checkpoint_moved_on_be
     with pytest.raises(Unavailable, match="moved on"):
         await taking.recover()
     assert taking.owned.phase is Phase.RECOVERING
-    await taking.takeover.recover(taking.owned)
+    await taking.recover_again()
     assert taking.owned.phase is Phase.ACTIVE
 
 

@@ -490,8 +490,8 @@ GUARDS = [
         "hand-over-needs-the-store",
         "a range that can't be handed over goes on being served",
         "poller/hand_over.py",
-        "owned.phase is Phase.ACTIVE and await self._prepared(owned):",
-        "owned.phase is Phase.ACTIVE and (await self._prepared(owned) or True):",
+        "if owned.phase is not Phase.ACTIVE or await self._prepared(owned):",
+        "if owned.phase is not Phase.ACTIVE or (await self._prepared(owned) or True):",
         (LATE,),
     ),
     Guard(

@@ -126,6 +126,7 @@ PLANTED = [
         """        for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
+        taking.done("fence")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
 """,
         """        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
@@ -174,7 +175,7 @@ PLANTED = [
         "poller/takeover.py",
         "        for offset, record, section in stretch.behind(applied, range_id):\n",
         "        for offset, record, section in stretch.behind(applied + 2, range_id):\n",
-        2,
+        18,
     ),
     Planted(
         "a-preload-replays-from-a-later-checkpoint",
@@ -182,7 +183,7 @@ PLANTED = [
         "poller/takeover.py",
         "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
         "        replay = await self._replay(owned.range_id, checkpoint, checkpoint)\n",
-        2,
+        9,
     ),
     Planted(
         "a-stale-preload-is-used",
@@ -190,7 +191,7 @@ PLANTED = [
         "poller/takeover.py",
         "        if since is not None and not _continues(checkpoint, since):\n",
         "        if False:\n",
-        52,
+        489,
     ),
     Planted(
         "dispatch-before-the-replay",
@@ -199,18 +200,20 @@ PLANTED = [
         """        for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
+        taking.done("fence")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
 """,
         """        for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
-        self._activate(owned, checkpoint, Replay(), preloaded=since is not None)
+        taking.done("fence")
+        self._activate(owned, checkpoint, Replay(), [])
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
 """,
         2,
         (
             (
-                "        self._activate(owned, successor, replay, preloaded=since is not None)\n        log",
+                "        self._activate(owned, successor, replay, moved)\n        log",
                 "        log",
             ),
         ),
@@ -227,8 +230,8 @@ PLANTED = [
         "moves-are-not-made-again",
         "successors that a journal speaks of are written again by the taker",
         "poller/takeover.py",
-        "await write_consequences(self._store, await successors(self._store, replay.moved), replay.marks)",
-        "await write_consequences(self._store, [], replay.marks)",
+        "await write_consequences(self._store, moved, replay.facts())",
+        "await write_consequences(self._store, [], replay.facts())",
         None,
     ),
     Planted(

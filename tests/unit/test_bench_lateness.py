@@ -156,5 +156,6 @@ def test_a_kill_costs_what_was_due_or_under_way_from_then_on_until_the_victim_is
         int(1_000 * NS_PER_MS),
         32,
         {"dead": 20.0},
+        {"marks": 75},
     )
-    assert found == Kill(32, 300, 2, {"dead": 20.0})
+    assert found == Kill(32, 300, 2, {"dead": 20.0}, {"marks": 75})

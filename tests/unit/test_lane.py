@@ -111,8 +111,10 @@ async def test_higher_priority_goes_first_and_age_beats_it(world: World) -> None
     rows = [world.row(1_000, priority=p) for p in (Priority.LOW, Priority.NORMAL, Priority.HIGH)]
     old = world.row(-100, priority=Priority.LOW)
     await world.create(*rows, old)
+    world.store.hold("read_partition")
     await world.process(transaction_tasks_max=1)
     world.clock.advance_ms(2_000)
+    world.store.let_go("read_partition")
     await world.pass_ms(1_000)
     assert world.dispatched() == [rows[2].ref, rows[1].ref, old.ref, rows[0].ref]
     assert low_old.ref not in world.dispatched()

@@ -15,6 +15,7 @@ from bucketsched.poller.batch import Closing, Mutation
 from bucketsched.poller.dispatcher import LaneLost
 from bucketsched.poller.owned_range import OwnedRange
 from bucketsched.poller.takeover import JournalMismatch
+from bucketsched.poller.takings import Taking
 from bucketsched.ports import Lease
 
 
@@ -60,7 +61,7 @@ async def test_a_range_that_stands_still_is_not_tried_again_while_it_is_released
     await world.settle()
     tried: list[int] = []
 
-    async def recover(owned: OwnedRange, since: Checkpoint | None = None) -> None:
+    async def recover(owned: OwnedRange, taking: Taking, since: Checkpoint | None = None) -> None:
         tried.append(owned.range_id)
         raise JournalMismatch("it is as it was")
 
@@ -145,7 +146,7 @@ async def test_a_range_whose_retry_waits_holds_up_no_other_that_stands_still(wor
     assert process.lane.alarmed() == {0, 1}
     tried: list[int] = []
 
-    async def recover(owned: OwnedRange, since: Checkpoint | None = None) -> None:
+    async def recover(owned: OwnedRange, taking: Taking, since: Checkpoint | None = None) -> None:
         tried.append(owned.range_id)
         if owned.range_id == 0:
             await asyncio.Event().wait()

@@ -168,8 +168,10 @@ async def test_an_undispatched_task_shows_by_its_age(world: World) -> None:
 
 async def test_an_unread_backlog_shows_by_its_age(world: World) -> None:
     world.clock.advance_ms(3 * 3_600_000)
+    world.store.hold("read_partition")
     process = await world.process()
     assert process.lane.state().oldest_undispatched_age_s >= 3 * 3_600
+    world.store.let_go("read_partition")
     await world.until(lambda: process.lane.state().oldest_undispatched_age_s == 0)
 
 

@@ -11,7 +11,7 @@ from bucketsched.core import task_id as ids
 from bucketsched.core.task import NO_FACTS, FactKind, Facts, StoredTask, TaskBody, TaskRow, bucket_of
 from bucketsched.poller import owned_range
 from bucketsched.poller.cursor import Cursor
-from bucketsched.poller.limits import REMEMBER_MS
+from bucketsched.poller.limits import LIKELY_LATE_MS, RECENT_MS, REMEMBER_MS
 from bucketsched.poller.open_buckets import BACKLOG_BUCKETS_MAX
 from bucketsched.poller.owned_range import MARKED, QUEUED, OwnedRange, Phase
 from bucketsched.ports import HintAnswer, Lease, Page
@@ -442,3 +442,42 @@ class Range(RuleBasedStateMachine):
 
 TestRange = Range.TestCase
 TestRange.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def begun_at(low_due_ms: dict[int, int], now_ms: int) -> tuple[OwnedRange, int]:
+    """A range that begins at a checkpoint, and from when on its present is loaded."""
+    owned = OwnedRange(Lease(0, 1, ()), [0], 10)
+    owned.open(BUCKET, low_due_ms, now_ms)
+    owned.phase = Phase.ACTIVE
+    owned.buckets.extend(now_ms - REMEMBER_MS, now_ms)
+    begun = owned.buckets.cursor(bucket_of(now_ms), 0)
+    assert begun is not None
+    return owned, begun.edge_ms + 1
+
+
+def test_what_a_recent_checkpoint_makes_likely_to_be_done_is_left_to_the_scan() -> None:
+    written_ms = (BUCKET + 1) * 60_000 + 20_000
+    low_ms = written_ms - REMEMBER_MS
+    owned, loaded_from_ms = begun_at({BUCKET: low_ms}, written_ms + 4_000)
+    assert loaded_from_ms == written_ms - LIKELY_LATE_MS
+    assert owned.buckets.is_read(BUCKET)
+    assert owned.scanned_ms - REMEMBER_MS == low_ms
+    assert owned.open_low_due(written_ms + 9_000) == {BUCKET: low_ms}, "no checkpoint passes what was not scanned"
+    owned.scanned_ms = written_ms + 4_000
+    assert owned.open_low_due(written_ms + 4_000)[BUCKET] == low_ms + 4_000
+
+
+def test_an_older_checkpoint_makes_nothing_likely() -> None:
+    written_ms = BUCKET * 60_000 + 35_000
+    now_ms = written_ms + RECENT_MS + 1
+    owned, loaded_from_ms = begun_at({BUCKET: written_ms - REMEMBER_MS}, now_ms)
+    assert loaded_from_ms == written_ms - REMEMBER_MS
+    assert owned.scanned_ms == now_ms
+
+
+def test_a_checkpoint_of_buckets_that_are_not_begun_passes_nothing_that_was_not_scanned() -> None:
+    written_ms = (BUCKET + 1) * 60_000 + 20_000
+    owned = OwnedRange(Lease(0, 1, ()), [0], 10)
+    owned.open(BUCKET, {BUCKET: written_ms - REMEMBER_MS}, written_ms + 1_000)
+    owned.phase = Phase.ACTIVE
+    assert owned.open_low_due(written_ms + 1_000) == {BUCKET: written_ms - REMEMBER_MS}

@@ -25,6 +25,7 @@ from ..core.lateness import LateReason
 from ..core.task import FactKind
 from ..poller.figures import LaneState
 from ..poller.owned_range import Phase
+from ..poller.takings import STEPS
 
 if TYPE_CHECKING:
     from ..service.tasks import TaskService
@@ -142,6 +143,8 @@ def of_poller(poller: PollerRole) -> Iterator[Metric]:
     yield histogram("transaction_seconds", "Duration of transactions that were committed at once", done.transaction_s)
     takeovers = {kind: Histogram() for kind in TAKEOVER_KINDS} | done.takeover_s
     yield histograms("takeover_seconds", "From the lease of a range to dispatching for it", "kind", takeovers)
+    steps = {step: Histogram() for step in STEPS} | done.takeover_step_s
+    yield histograms("takeover_step_seconds", "Duration of each step of taking a range", "step", steps)
     yield counter("rescan_found_rows", "Rows that a rescan found and no hint told of", done.rescanned_rows)
     yield counter("ranges_lost", "Ranges that turned out to be owned by others", done.ranges_lost)
     yield counter("lanes_lost", "Lanes that ended because slot, session or journal were lost", done.lanes_lost)

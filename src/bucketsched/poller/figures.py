@@ -28,6 +28,8 @@ class LaneCounters:
     """From due to the commit, of each task dispatched."""
     takeover_s: dict[str, Histogram] = field(default_factory=dict)
     """From the lease to dispatching, by kind: "preloaded" (planned), "released" by the former owner, or "fenced"."""
+    takeover_step_s: dict[str, Histogram] = field(default_factory=dict)
+    """By step (see poller.takings.STEPS), of each range taken."""
     late: Counter[LateReason] = field(default_factory=Counter)
     """Tasks dispatched more than core.lateness.LATE_MS after the due time asked for, by why."""
     rescanned_rows: int = 0
@@ -41,6 +43,10 @@ class LaneCounters:
     def taken(self, kind: str, seconds: float) -> None:
         """A range was taken."""
         self.takeover_s.setdefault(kind, Histogram()).observe(seconds)
+
+    def step_taken(self, step: str, seconds: float) -> None:
+        """A step of taking a range took so long."""
+        self.takeover_step_s.setdefault(step, Histogram()).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from .preload import Preloads
 from .queue_directory import QueueDirectory
 from .rescanner import Rescanner
 from .takeover import JournalMismatch, PreloadStale, Takeover
+from .takings import Taking, Takings
 
 log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
@@ -74,6 +75,7 @@ class Lane:
         self._admissions = asyncio.Semaphore(ADMISSIONS_AT_ONCE_MAX)
         self._ranges: dict[int, OwnedRange] = {}
         self._unwanted: set[int] = set()
+        self._takings = Takings(clock, self._counters)
         shadows: dict[int, OwnedRange] = {}
         self._marker = Marker(store, clock, limits)
         self._queues = QueueDirectory(catalog, clock)
@@ -90,7 +92,14 @@ class Lane:
         self._preloads = Preloads(shadows, checkpoints, self._loader, clock, self._unread)
         self._hand_over = HandOver(self._ranges, leases, self.dispatcher, self._marker, self._checkpointer, clock)
         self._takeover = Takeover(
-            journal, leases, store, checkpoints, clock, self.dispatcher.reinitialise, lambda: self.dispatcher.last
+            journal,
+            leases,
+            store,
+            checkpoints,
+            clock,
+            self.dispatcher.reinitialise,
+            lambda: self.dispatcher.last,
+            self._loader.wake.set,
         )
         self._alarms = Alarms(
             self._ranges, checkpoints, clock, self._takeover.orders, self._retry, constants.retention_ms
@@ -210,47 +219,59 @@ class Lane:
         """Becomes the owner of a range. Raises LeaseHeld, Unavailable (no lease taken), OwnershipLost."""
         if range_id in self._ranges:
             return
+        taking = self._takings.begin(range_id)
+        try:
+            owned = await self._take(range_id, taking)
+        except BaseException:
+            taking.end()
+            raise
+        if owned.phase is not Phase.ACTIVE:
+            taking.end()
+
+    async def _take(self, range_id: int, taking: Taking) -> OwnedRange:
         lease, began = await self._leases.acquire(range_id), self._clock.monotonic()
+        taking.done("lease")
         if (preload := self._preloads.taken(range_id)) is not None and preload.owned.epoch < lease.epoch:
             preload.owned.adopt(lease)
             owned, since = preload.owned, preload.checkpoint
         else:
             owned, since = self._unread(lease), None
         self._ranges[range_id] = owned
-        owned = await self._recover(owned, since)
+        owned = await self._recover(owned, taking, since)
         if owned.phase is Phase.ACTIVE:
-            kind = "fenced" if lease.predecessors else "released" if since is None else "preloaded"
-            self._counters.taken(kind, self._clock.monotonic() - began)
-            self._loader.wake.set()
-            self.dispatcher.wake.set()
-            if since is not None and await self._rescanner.scan(owned):
+            taking.kind = "fenced" if lease.predecessors else "released" if since is None else "preloaded"
+            self._counters.taken(taking.kind, self._clock.monotonic() - began)
+            self._loader.attend(owned, taking.loaded)
+            self._found()
+            if await self._rescanner.scan(owned):
                 self._found()
+        return owned
 
     def _unread(self, lease: Lease) -> OwnedRange:
         shards = self._constants.shards_of(lease.range_id)
         return OwnedRange(lease, shards, self._limits.heap_rows_max, self._crowded, self._queues.expect)
 
-    async def _recover(self, owned: OwnedRange, since: Checkpoint | None = None) -> OwnedRange:
+    async def _recover(self, owned: OwnedRange, taking: Taking, since: Checkpoint | None = None) -> OwnedRange:
         """Until the range is served, lost, or stands still. `since`: the checkpoint that its preload began with.
 
-        At the first failure a preload is thrown away: the range that is returned may be another object.
+        At a failure what was read ahead is thrown away: the range that is returned may be another object.
         """
         pause = RETRY_S_MIN
         while owned.phase is Phase.RECOVERING:
             try:
-                await self._takeover.recover(owned, since)
+                await self._takeover.recover(owned, taking, since)
             except Unavailable as error:
                 log.warning("takeover waits", range=owned.range_id, error=str(error), recurring=True)
-                owned, since = self._anew(owned, since), None
+                owned, since = self._anew(owned), None
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
                 if owned.range_id in self._unwanted and owned.phase is Phase.RECOVERING:
                     owned.phase = Phase.STOPPING  # nothing of it was served, so it need not be fenced for that
             except PreloadStale as stale:
                 log.info("a preload is of no use", range=owned.range_id, reason=str(stale))
-                owned, since = self._anew(owned, since), None
+                owned, since = self._anew(owned), None
             except (JournalMismatch, JournalCorrupt) as error:
-                owned, since = self._anew(owned, since), None  # what was read may be done when it goes on
+                owned, since = self._anew(owned), None  # what was read may be done when it goes on
                 owned.phase = Phase.ALARMED
                 log.critical("range stands still: its journal does not match its checkpoint", error=str(error))
             except OwnershipLost:
@@ -268,9 +289,9 @@ class Lane:
             await self._hand_over.give_up(owned)
         return owned
 
-    def _anew(self, owned: OwnedRange, since: Checkpoint | None) -> OwnedRange:
-        """The range without what was read of it before its lease, if anything was."""
-        if since is None or owned.phase is not Phase.RECOVERING:
+    def _anew(self, owned: OwnedRange) -> OwnedRange:
+        """The range without what was read of it before it is served: the next checkpoint may pass some of that."""
+        if not owned.opened or owned.phase is not Phase.RECOVERING:
             return owned
         fresh = self._unread(owned.lease)
         fresh.sequence = owned.sequence  # two checkpoints of one order could be mixed
@@ -280,7 +301,11 @@ class Lane:
 
     async def _retry(self, owned: OwnedRange) -> None:
         """A range that stood still, and whose checkpoint has changed. Raises OwnershipLost."""
-        await self._recover(owned)
+        taking = self._takings.begin(owned.range_id)
+        try:
+            await self._recover(owned, taking)
+        finally:
+            taking.end()
         self._found()
 
     def _crowded(self) -> bool:

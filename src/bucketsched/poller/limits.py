@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 REMEMBER_MS = 30_000
 """How long a settled row is remembered after its due time, and how far `low_due` trails: the window of the rescan."""
+RECENT_MS = 15_000
+"""A checkpoint that is no older tells by its `low_due`, which trails its writing by REMEMBER_MS, up to when its range
+was dispatched in time; but for LIKELY_LATE_MS. What nevertheless was not, the scan finds."""
+LIKELY_LATE_MS = 2_000
 HINT_TRUST_MS = 20_000
 """A hint of a row that was due longer ago is not answered from memory: an heir would not look so far back for it. It is
 read, and a committed record answers for it."""

@@ -10,7 +10,7 @@ loaded ones have.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 import structlog
@@ -29,7 +29,8 @@ IDLE_S = 1.0
 
 
 class Loader:
-    """One per lane. `shadows` are ranges that it may own soon: of them it reads only what is due next."""
+    """One per lane. `shadows` are ranges that it may own soon: of them, and of those being taken, it reads only
+    what is due next."""
 
     def __init__(
         self,
@@ -48,9 +49,22 @@ class Loader:
         self._error: BaseException | None = None
         self._starved = False
         self._retries = 0
+        self._attended: dict[OwnedRange, Callable[[], None]] = {}
         self.wake = asyncio.Event()
         self.progress = asyncio.Event()
         """Set, and replaced by another one, when a read has ended."""
+
+    def attend(self, owned: OwnedRange, loaded: Callable[[], None]) -> None:
+        """Calls `loaded` once what is due by now of an active range is read, or it is not active any more."""
+        self._attended[owned] = loaded
+        self.wake.set()
+
+    def _tell(self) -> None:
+        if self._attended:
+            now_ms = self._clock.latest_ms()
+            read = [owned for owned in self._attended if _is_read(owned, now_ms)]
+            for owned in read:
+                self._attended.pop(owned)()
 
     def drained(self) -> None:
         """Rows have left the heaps: there may be room again."""
@@ -65,6 +79,7 @@ class Loader:
                 if self._error is not None:
                     raise self._error
                 self._launch()
+                self._tell()
                 await first_of(self.wake, self._clock, IDLE_S)
         finally:
             for read in self._reads:
@@ -82,7 +97,7 @@ class Loader:
                     log.error("the clock went back: closed buckets are open again", range=owned.range_id)
                 owned.buckets.extend(present_ms, now_ms + self._horizon_ms)
                 waiting += [(c.bucket < present, c.edge_ms, c.shard, owned, c) for c in owned.buckets.unread()]
-        for shadow in self._shadows.values():
+        for shadow in self._read_ahead():
             shadow.buckets.extend(present_ms, now_ms + PRELOAD_AHEAD_MS)
             ahead = [c for c in shadow.buckets.unread() if c.edge_ms < now_ms + PRELOAD_AHEAD_MS]
             waiting += [(c.bucket < present, c.edge_ms, c.shard, shadow, c) for c in ahead]
@@ -92,11 +107,16 @@ class Loader:
                 return
             if cursor.retry_at and not self._may_retry(cursor):
                 continue
-            urgent = owned.phase is Phase.ACTIVE and edge_ms < now_ms + LOAD_FIRST_MS
+            urgent = owned.phase is not Phase.PRELOADING and edge_ms < now_ms + LOAD_FIRST_MS
             if self._room(owned, urgent, behind):
                 self._begin(owned, cursor)
             else:
                 self._starved = True
+
+    def _read_ahead(self) -> Iterator[OwnedRange]:
+        """The ranges that this lane serves soon, if all goes well."""
+        yield from self._shadows.values()
+        yield from (owned for owned in self._ranges.values() if owned.phase is Phase.RECOVERING and owned.opened)
 
     def _may_retry(self, cursor: Cursor) -> bool:
         """What has failed may fail again, and slowly: the others keep half of the reads for themselves."""
@@ -139,7 +159,7 @@ class Loader:
         other partitions' turn comes before the rest.
         """
         now_ms, end_ms = self._clock.latest_ms(), bucket_end_ms(cursor.bucket)
-        at_once = owned.phase is Phase.ACTIVE and cursor.edge_ms < now_ms + LOAD_AT_ONCE_MS < end_ms
+        at_once = owned.phase is not Phase.PRELOADING and cursor.edge_ms < now_ms + LOAD_AT_ONCE_MS < end_ms
         return min(end_ms, now_ms + LOAD_FIRST_MS) if at_once else end_ms
 
     async def _read(self, owned: OwnedRange, cursor: Cursor, limit: int) -> None:
@@ -172,3 +192,7 @@ class Loader:
         """What the loaded rows of all ranges take in memory, about."""
         both = chain(self._ranges.values(), self._shadows.values())
         return sum(owned.resident_bytes for owned in both)
+
+
+def _is_read(owned: OwnedRange, now_ms: int) -> bool:
+    return owned.phase is not Phase.ACTIVE or owned.buckets.are_read(now_ms - REMEMBER_MS, now_ms)

@@ -21,7 +21,7 @@ from ..core.due_heap import DueHeap
 from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
-from .limits import REMEMBER_MS, REOPEN_MS
+from .limits import LIKELY_LATE_MS, RECENT_MS, REMEMBER_MS, REOPEN_MS
 from .open_buckets import OpenBuckets
 
 QUEUED = 0
@@ -61,6 +61,12 @@ def kind_of(facts: Facts) -> FactKind:
 def ref_due_ms(ref: bytes) -> int:
     """The due time in a packed reference."""
     return int.from_bytes(ref[:8], "big")
+
+
+def _most_likely_done(low_due_ms: dict[int, int], until_ms: int) -> dict[int, int]:
+    """The same, with everything due from the last of them until then taken as done."""
+    last = bucket_of(max(low_due_ms.values()))
+    return low_due_ms | {b: max(low_due_ms.get(b, 0), until_ms) for b in range(last, bucket_of(until_ms) + 1)}
 
 
 class OwnedRange:
@@ -117,6 +123,11 @@ class OwnedRange:
         """True if its rows are being read, or were."""
         return self.buckets.read_up_to_ms(bucket) is not None
 
+    @property
+    def opened(self) -> bool:
+        """True if it is known from where its rows are to be read: some may be here."""
+        return self.served_from_ms > 0
+
     def is_open(self, bucket: int) -> bool:
         """True if rows may be admitted to the bucket."""
         return bucket >= self.buckets.first and bucket != self.closing
@@ -136,10 +147,17 @@ class OwnedRange:
     # ---- loading
 
     def open(self, first_open_bucket: int, low_due_ms: dict[int, int], now_ms: int) -> None:
-        """Begins at what a checkpoint says; `now_ms` is late enough that nobody settled a row due after it unmarked."""
+        """Begins at what a checkpoint says; nobody has settled a row unmarked that is due after `now_ms`.
+
+        What its owner has most likely done is not loaded, but left to the next scan, which no checkpoint passes.
+        """
         assert self.phase in (Phase.RECOVERING, Phase.PRELOADING), self.phase
-        self.buckets.begin_at(first_open_bucket, low_due_ms)
         self.remembered_from_ms = self.scanned_ms = self.served_from_ms = now_ms
+        written_ms = max(low_due_ms.values(), default=0) + REMEMBER_MS
+        if 0 <= now_ms - written_ms <= RECENT_MS:
+            self.scanned_ms = written_ms
+            low_due_ms = _most_likely_done(low_due_ms, written_ms - LIKELY_LATE_MS)
+        self.buckets.begin_at(first_open_bucket, low_due_ms)
 
     def adopt(self, lease: Lease) -> None:
         """The lease is here; whether what was read before it may be kept, the checkpoint will say."""
@@ -149,7 +167,7 @@ class OwnedRange:
         self.lease, self.epoch, self.phase = lease, lease.epoch, Phase.RECOVERING
 
     def resume(self, first_open_bucket: int, now_ms: int) -> None:
-        """What was read before the lease is kept. `now_ms`: as for `open`.
+        """What was read before this lane served the range is kept. `now_ms`: as for `open`.
 
         `scanned_ms` stays what it was at the beginning of that reading: what was created since is yet to be found, and
         no checkpoint may pass it. In a bucket that was closed meanwhile everything is settled but what came late to it,
@@ -383,8 +401,8 @@ class OwnedRange:
         """
         limit_ms = min(now_ms, self.scanned_ms) - REMEMBER_MS
         lows = {bucket: self._low_due_ms(bucket, limit_ms) for bucket in self.buckets.all_begun()}
-        done = {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
-        return self.buckets.not_begun() | done
+        lows |= {bucket: min(low, limit_ms) for bucket, low in self.buckets.not_begun().items()}
+        return {bucket: low for bucket, low in lows.items() if low > bucket_start_ms(bucket)}
 
     def oldest_undone_ms(self, now_ms: int) -> int:
         """Everything due before it is settled, as far as it is known here; `now_ms` if nothing is late."""

@@ -11,6 +11,10 @@ The order is that of the protocol's model; each step's reason:
                 finds a partition in which everything older is stored.
 5. clear        the predecessors, by a versioned write: it proves that the lease still stands.
 
+From step 2 on the loader reads what is due soon, as a preload would: the checkpoint was read before those rows are, and
+what became of them since is taken out when the replay is over. A try that fails leaves nothing of that: the next one
+begins at another checkpoint, and what was marked between the two may have been read without its mark.
+
 A range that was read ahead of its lease (see preload) is replayed from the checkpoint that was read *before* its rows,
 if the one of step 2 is of the same epoch: what was marked between the two may have been read without its mark. Step 5
 is needed also where nobody is to be fenced: who takes the range before it has read the checkpoint before step 4's, and
@@ -20,7 +24,7 @@ would fence this lane, but not replay it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -29,13 +33,14 @@ from ..core import failpoints
 from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_hash
 from ..core.errors import OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
-from ..core.task import FactKind, Mark
+from ..core.task import FactKind, Mark, StoredTask, TaskRow
 from ..core.task_change import home_pointer
 from ..core.waiting import Shared
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
 from .successors import Moved, successors
+from .takings import Taking
 
 log = structlog.get_logger(__name__)
 READ_LANES_MAX = 64
@@ -133,7 +138,10 @@ class Takeover:
         clock: Clock,
         reinitialise: Callable[[], Awaitable[None]],
         last: Callable[[], tuple[int, bytes]],
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
+        """`opened` is called when a range may be read ahead."""
+        self._opened = opened
         self._journal, self._leases, self._store, self._checkpoints = journal, leases, store, checkpoints
         self._clock, self._reinitialise, self._last = clock, reinitialise, last
         self._fences: dict[int, Shared[None, None]] = {}
@@ -141,7 +149,7 @@ class Takeover:
         self.orders: dict[int, int] = {}
         """By range, of the checkpoint that was read last: an alarm stands until there is another one."""
 
-    async def recover(self, owned: OwnedRange, since: Checkpoint | None = None) -> None:
+    async def recover(self, owned: OwnedRange, taking: Taking, since: Checkpoint | None = None) -> None:
         """Steps 2 to 5 for a leased range; it is ACTIVE afterwards. `since`: the checkpoint that a preload began with.
 
         Raises Unavailable (again from step 2), OwnershipLost, JournalMismatch, JournalCorrupt, PreloadStale.
@@ -149,21 +157,31 @@ class Takeover:
         failpoints.reach("takeover.leased")
         checkpoint = await self._load(owned.range_id)
         failpoints.reach("takeover.checkpoint-read")
+        taking.done("checkpoint")
         await self._check_epoch(owned, checkpoint)
         if since is not None and not _continues(checkpoint, since):
             raise PreloadStale(f"its checkpoint was of epoch {since.epoch}, now there is one of {checkpoint.epoch}")
+        if since is None:
+            owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
+            self._opened()
         for lane in owned.lease.predecessors:
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
+        taking.done("fence")
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
-        await write_consequences(self._store, await successors(self._store, replay.moved), replay.facts())
+        taking.done("replay")
+        moved = await successors(self._store, replay.moved)
+        await write_consequences(self._store, moved, replay.facts())
         failpoints.reach("takeover.replayed")
+        taking.done("marks")
         successor = self._next_checkpoint(owned, checkpoint, replay)
         await self._checkpoints.save(owned.range_id, successor)
         failpoints.reach("takeover.checkpoint-written")
+        taking.done("progress")
         await self._leases.clear_predecessors(owned.lease)
         failpoints.reach("takeover.cleared")
-        self._activate(owned, successor, replay, preloaded=since is not None)
+        taking.done("clearing")
+        self._activate(owned, successor, replay, moved)
         log.debug(
             "range taken",
             range=owned.range_id,
@@ -172,14 +190,17 @@ class Takeover:
             preloaded=since is not None,
         )
 
-    def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay, preloaded: bool) -> None:
-        """One step: nobody sees what was preloaded without what became of it since."""
-        if not preloaded:
-            owned.open(checkpoint.first_open_bucket, checkpoint.low_due_ms, self._clock.latest_ms())
+    def _activate(self, owned: OwnedRange, checkpoint: Checkpoint, replay: Replay, moved: Sequence[TaskRow]) -> None:
+        """One step: nobody sees what was read ahead without what became of it since. A moved row may have been written
+        after its place was read. Raises OwnershipLost where the range was dropped meanwhile."""
+        if owned.phase is not Phase.RECOVERING:
+            raise OwnershipLost(f"range {owned.range_id} was dropped while it was taken")
         for ref, kind in replay.settled.items():
             owned.replayed(ref, kind)
-        if preloaded:
-            owned.resume(checkpoint.first_open_bucket, self._clock.latest_ms())
+        owned.resume(checkpoint.first_open_bucket, self._clock.latest_ms())
+        for row in moved:
+            if owned.begun(row.bucket):  # else it will be read
+                owned.admit(StoredTask(row))
         owned.phase = Phase.ACTIVE
 
     async def _load(self, range_id: int) -> Checkpoint:
