@@ -5,6 +5,7 @@ from __future__ import annotations
 from .guards import RANGE, Guard
 
 WARM, FOLLOWING = "tests/unit/test_lane_warm.py", "tests/unit/test_coordinator_follower.py"
+TAKING = "tests/unit/test_lane_taking.py"
 
 MOVE_GUARDS = [
     # ---------------------------------------------------------------- giving
@@ -40,6 +41,14 @@ MOVE_GUARDS = [
         "                pass\n            raise\n",
         (WARM,),
     ),
+    Guard(
+        "a-few-stand-still-at-a-time",
+        "of many ranges that move at once each waits for its own takeover only",
+        "poller/hand_over.py",
+        "asyncio.Semaphore(STANDING_STILL_MAX)",
+        "asyncio.Semaphore(1_000)",
+        (WARM,),
+    ),
     # ---------------------------------------------------------------- taking
     Guard(
         "replay-from-the-preloads-checkpoint",
@@ -61,9 +70,33 @@ MOVE_GUARDS = [
         "what-came-meanwhile-is-looked-for-at-once",
         "it was hinted to the former owner only",
         "poller/lane.py",
-        "if since is not None and await self._rescanner.scan(owned):",
+        "if await self._rescanner.scan(owned):",
         "if False:",
         (WARM,),
+    ),
+    Guard(
+        "a-try-that-failed-leaves-nothing",
+        "a later checkpoint passes what was read before it without its mark",
+        "poller/lane.py",
+        "        if not owned.opened or owned.phase is not Phase.RECOVERING:\n",
+        "        if True:\n",
+        (TAKING,),
+    ),
+    Guard(
+        "a-dropped-range-is-not-served",
+        "who was told meanwhile that a range is lost never begins",
+        "poller/takeover.py",
+        "        if owned.phase is not Phase.RECOVERING:\n            raise",
+        "        if False:\n            raise",
+        (TAKING,),
+    ),
+    Guard(
+        "no-checkpoint-passes-what-is-left-to-the-scan",
+        "what the former owner was late with would be nobody's",
+        "poller/owned_range.py",
+        "            self.scanned_ms = written_ms\n",
+        "            pass\n",
+        (RANGE,),
     ),
     Guard(
         "the-scan-begins-before-the-preload",

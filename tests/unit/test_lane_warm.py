@@ -13,8 +13,9 @@ from bucketsched.adapters.memory.journal import Stage
 from bucketsched.core import failpoints
 from bucketsched.core.errors import OwnershipLost, Unavailable
 from bucketsched.core.task import bucket_end_ms, bucket_of
+from bucketsched.poller.hand_over import STANDING_STILL_MAX
 from bucketsched.poller.owned_range import Phase
-from bucketsched.ports import CancelResult, HintAnswer, Page
+from bucketsched.ports import CancelResult, HintAnswer, Lease, Page
 
 
 async def done(world: World, work: Awaitable[object]) -> object:
@@ -478,3 +479,22 @@ async def test_a_crash_anywhere_in_a_warm_move_loses_and_doubles_nothing(world: 
     await world.pass_ms(6_000)
     assert sorted(world.dispatched()) == sorted(row.ref for row in rows)
     world.check()
+
+
+async def test_of_many_ranges_that_move_at_once_only_a_few_stand_still_at_a_time() -> None:
+    world = await World(shards=16, ranges=16).prepare()
+    owner, gate = await world.process("a"), asyncio.Event()
+    release = owner.leases.release
+
+    async def slow(lease: Lease) -> None:
+        await gate.wait()
+        await release(lease)
+
+    owner.leases.release = slow  # type: ignore[method-assign]
+    giving = asyncio.gather(*(owner.lane.give_up(range_id) for range_id in range(16)))
+    await world.pass_ms(1_500)
+    assert owner.lane.state().ranges == {"stopping": STANDING_STILL_MAX, "active": 16 - STANDING_STILL_MAX}
+    gate.set()
+    await world.until(giving.done)
+    assert owner.lane.ranges == set()
+    await world.close()

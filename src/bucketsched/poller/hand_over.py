@@ -2,7 +2,7 @@
 
 1. proof     a versioned read of the lease: what can't be released now need not stand still.
 2. progress  marks and checkpoint of all that is committed. The range is dispatched on meanwhile.
-3. stop      at a transaction's end: nothing of the range is under way, or in doubt, any more.
+3. stop      at a transaction's end: nothing of the range is under way, or in doubt, any more. A few ranges at a time.
 4. release   a versioned write. What was committed since step 2 is marked by this lane, and by the taker, too, which
              replays it.
 
@@ -28,6 +28,10 @@ from .owned_range import OwnedRange, Phase
 
 log = structlog.get_logger(__name__)
 RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0
+STANDING_STILL_MAX = 4
+"""Ranges between their stop and their release. Of many that move at once the others are dispatched meanwhile: so each
+stands still for its own takeover, not for that of all.
+"""
 
 
 class HandOver:
@@ -45,6 +49,7 @@ class HandOver:
         self._ranges, self._leases, self._dispatcher = ranges, leases, dispatcher
         self._marker, self._checkpointer, self._clock = marker, checkpointer, clock
         self._giving: set[OwnedRange] = set()
+        self._still = asyncio.Semaphore(STANDING_STILL_MAX)
 
     async def give_up(self, owned: OwnedRange) -> None:
         """Hands a range over, or drops it where it is lost already.
@@ -56,12 +61,13 @@ class HandOver:
             return
         self._giving.add(owned)
         try:
-            if owned.phase is Phase.ACTIVE and await self._prepared(owned):
-                await self._stop(owned)
-            if owned.phase is Phase.ALARMED:
-                owned.phase = Phase.STOPPING  # else it could be tried again, and served, while it is released
-            if owned.phase is Phase.STOPPING:
-                await self._release(owned)
+            if owned.phase is not Phase.ACTIVE or await self._prepared(owned):
+                async with self._still:
+                    await self._stop(owned)
+                    if owned.phase is Phase.ALARMED:
+                        owned.phase = Phase.STOPPING  # else it could be tried again, and served, while it is released
+                    if owned.phase is Phase.STOPPING:
+                        await self._release(owned)
         except Unavailable as error:
             log.debug("release waits", range=owned.range_id, error=str(error))
         except OwnershipLost:
