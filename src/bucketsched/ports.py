@@ -17,6 +17,7 @@ from .core.checkpoint import Checkpoint
 from .core.clock_discipline import Testimony
 from .core.cluster import ClusterConstants
 from .core.errors import NotWritten, OutcomeUnknown
+from .core.idempotency import Claim
 from .core.message import Headers, Message
 from .core.task import Mark, StoredTask, TaskRow
 from .core.task_change import ChangeResult, TaskChange
@@ -106,6 +107,17 @@ class TaskStore(Protocol):
         """Adds facts durably. All or an error; idempotent, so it is simply repeated. Raises Unavailable.
 
         A later MOVED replaces an earlier one; it outlives the row at the new place.
+        """
+        ...
+
+
+class KeyStore(Protocol):
+    """Idempotency keys: which task each stands for."""
+
+    async def claim(self, namespace_id: bytes, key: str, claim: Claim, expires_ms: int) -> Claim:
+        """What stands under this key afterwards: the given claim, or the one that was there before and is kept.
+
+        Durable on return. The key is forgotten at about `expires_ms`. Raises Unavailable: claim it again.
         """
         ...
 

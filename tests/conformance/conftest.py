@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from store_adapters import StoresUnderTest
 
-from bucketsched.ports import Catalog, CheckpointStore, TaskStore
+from bucketsched.ports import Catalog, CheckpointStore, KeyStore, TaskStore
 
 
 def adapters(family: str) -> list[Any]:
@@ -39,6 +39,11 @@ def tasks(stores: StoresUnderTest) -> TaskStore:
 @pytest.fixture
 def checkpoints(stores: StoresUnderTest) -> CheckpointStore:
     return stores.checkpoints
+
+
+@pytest.fixture
+def keys(stores: StoresUnderTest) -> KeyStore:
+    return stores.keys
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from store_adapters import CONSTANTS, StoresUnderTest, WallClock
 
 from bucketsched.adapters.cassandra.catalog import CassandraCatalog
 from bucketsched.adapters.cassandra.checkpoints import CassandraCheckpointStore
+from bucketsched.adapters.cassandra.keys import CassandraKeyStore
 from bucketsched.adapters.cassandra.migrations import files_directory, migrate
 from bucketsched.adapters.cassandra.session import CassandraSession
 from bucketsched.adapters.cassandra.store import CassandraTaskStore
@@ -56,6 +57,7 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
         tasks = await CassandraTaskStore.open(session, settings, WallClock(), CONSTANTS.retention_ms)
         checkpoints = await CassandraCheckpointStore.open(session)
         catalog = await CassandraCatalog.open(session)
+        keys = await CassandraKeyStore.open(session, WallClock())
         columns = "bucket, shard, due_at, namespace_id, task_id, body, generation, attempt"
         planted = await session.prepare(f"INSERT INTO @tasks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
 
@@ -70,6 +72,6 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
         async def plant_checkpoint(range_id: int, order: int, body: bytes) -> None:
             await session.write(saved, (range_id, epoch_of(order), sequence_of(order), body, order))
 
-        yield StoresUnderTest(tasks, checkpoints, catalog, plant, plant_checkpoint)
+        yield StoresUnderTest(tasks, checkpoints, catalog, keys, plant, plant_checkpoint)
     finally:
         await session.close()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from store_adapters import CONSTANTS, StoresUnderTest
 
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import MemoryCatalog, MemoryCheckpointStore, MemoryTaskStore
 from bucketsched.core.task import TaskRow
 
@@ -25,4 +26,4 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
     async def plant_checkpoint(range_id: int, order: int, body: bytes) -> None:
         checkpoints.plant(range_id, order, body)
 
-    yield StoresUnderTest(tasks, checkpoints, MemoryCatalog(CONSTANTS), plant, plant_checkpoint)
+    yield StoresUnderTest(tasks, checkpoints, MemoryCatalog(CONSTANTS), MemoryKeyStore(), plant, plant_checkpoint)

@@ -9,8 +9,16 @@ from contextlib import asynccontextmanager
 import pytest
 from simulated_world import network, real_time
 from store_adapters import CONSTANTS, StoresUnderTest
-from tests.simulation.replicas import Cassandra, SimCatalog, SimCheckpointStore, SimTaskStore, StoreObserver
+from tests.simulation.replicas import (
+    Cassandra,
+    SimCatalog,
+    SimCheckpointStore,
+    SimKeyStore,
+    SimTaskStore,
+    StoreObserver,
+)
 
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.core.task import TaskRow
 from bucketsched.core.task_id import shard_in
@@ -39,6 +47,7 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
         SimTaskStore(cassandra, wires, "node"),
         SimCheckpointStore(cassandra, wires, "node"),
         SimCatalog(MemoryCatalog(CONSTANTS), wires, "node"),
+        SimKeyStore(MemoryKeyStore(), wires, "node"),
         plant,
         plant_checkpoint,
     )

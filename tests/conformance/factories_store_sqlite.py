@@ -12,6 +12,7 @@ from store_adapters import CONSTANTS, StoresUnderTest
 from bucketsched.adapters.sqlite.catalog import SqliteCatalog
 from bucketsched.adapters.sqlite.checkpoints import SAVE, SqliteCheckpointStore
 from bucketsched.adapters.sqlite.database import Database
+from bucketsched.adapters.sqlite.keys import SqliteKeyStore
 from bucketsched.adapters.sqlite.store import SqliteTaskStore
 from bucketsched.core.task import TaskRow
 
@@ -36,6 +37,8 @@ async def open_stores(request: pytest.FixtureRequest) -> AsyncIterator[StoresUnd
 
     try:
         await catalog.establish(CONSTANTS, now_ms=1_740_000_000_000)
-        yield StoresUnderTest(tasks, SqliteCheckpointStore(database), catalog, plant, plant_checkpoint)
+        yield StoresUnderTest(
+            tasks, SqliteCheckpointStore(database), catalog, SqliteKeyStore(database), plant, plant_checkpoint
+        )
     finally:
         await database.close()

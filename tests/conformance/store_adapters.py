@@ -1,4 +1,4 @@
-"""What the suites of the store ports (TaskStore, CheckpointStore, Catalog) ask of a factory module.
+"""What the suites of the store ports (TaskStore, CheckpointStore, Catalog, KeyStore) ask of a factory module.
 
 A file `factories_store_<name>.py` beside this one makes an adapter known to all three suites. It has
 
@@ -23,7 +23,7 @@ from uuid import UUID, uuid4
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.task import BUCKET_MS, TaskBody, TaskRow
 from bucketsched.core.task_id import RANDOM_BITS, mint
-from bucketsched.ports import Catalog, CheckpointStore, TaskStore
+from bucketsched.ports import Catalog, CheckpointStore, KeyStore, TaskStore
 
 CONSTANTS = ClusterConstants(cluster_id=UUID("8a3f2f0e-53c8-4b0e-9c57-1f8d3b6a9a11"), horizon_ms=90_000, grace_ms=7_000)
 """What the catalog of every factory holds."""
@@ -39,6 +39,7 @@ class StoresUnderTest:
     tasks: TaskStore
     checkpoints: CheckpointStore
     catalog: Catalog
+    keys: KeyStore
     plant: Callable[[TaskRow, bytes], Awaitable[None]]
     plant_checkpoint: Callable[[int, int, bytes], Awaitable[None]]
 

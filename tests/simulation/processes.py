@@ -30,7 +30,7 @@ from .consumers import SimDeliveries, Worker
 from .ensemble import SimMembership, SimPlanStore
 from .loop import Process
 from .network import Network, NotSent, Unanswered
-from .replicas import SimCatalog, SimCheckpointStore, SimTaskStore
+from .replicas import SimCatalog, SimCheckpointStore, SimKeyStore, SimTaskStore
 from .servers import Servers
 
 Result = TypeVar("Result")
@@ -190,6 +190,7 @@ class Life:
         owners = SimOwners(self, self.membership, servers.constants, node.clock, self.process.name, self.poller)
         self.tasks = TaskService(
             store,
+            SimKeyStore(servers.keys, node.servers.network, node.name),
             Directory(catalog, node.clock),
             owners,
             node.clock,

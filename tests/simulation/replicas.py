@@ -15,11 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import PLACE_BYTES, MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue
 from bucketsched.core.checkpoint import Checkpoint, CheckpointCorrupt
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
+from bucketsched.core.idempotency import Claim
 from bucketsched.core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
 from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
@@ -429,3 +431,22 @@ class SimCatalog:
     async def update_webhook(self, queue: Queue) -> None:
         """See ports.Catalog."""
         await self._ask(lambda: at_once(self._catalog.update_webhook(queue)))
+
+
+class SimKeyStore:
+    """One process's way to the idempotency keys. Implements ports.KeyStore."""
+
+    def __init__(self, keys: MemoryKeyStore, network: Network, node: str) -> None:
+        self._keys, self._network, self._node = keys, network, node
+
+    async def claim(self, namespace_id: bytes, key: str, claim: Claim, expires_ms: int) -> Claim:
+        """See ports.KeyStore. A question that was not answered may have been applied."""
+
+        def effect() -> Claim:
+            return at_once(self._keys.claim(namespace_id, key, claim, expires_ms))
+
+        try:
+            standing: Claim = await self._network.call(self._node, CASSANDRA, effect, REQUEST_S)
+            return standing
+        except (NotSent, Unanswered) as error:
+            raise Unavailable(str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.core.catalog import Queue
 from bucketsched.core.cluster import ClusterConstants
@@ -28,6 +29,7 @@ class Servers:
     broker: Broker
     cassandra: Cassandra
     catalog: MemoryCatalog
+    keys: MemoryKeyStore
     ensemble: Ensemble
     groups: ConsumerGroups
     invariants: Invariants

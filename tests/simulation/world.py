@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import PLACE_BYTES, MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.checkpoint import NO_OFFSET, Checkpoint
@@ -78,6 +79,7 @@ class World:
             broker,
             Cassandra(self.loop, self._stream(), self.invariants),
             MemoryCatalog(self.constants),
+            MemoryKeyStore(),
             ensemble,
             ConsumerGroups(self.loop, network, broker),
             self.invariants,

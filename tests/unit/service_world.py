@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bucketsched.adapters.memory.clock import ManualClock
+from bucketsched.adapters.memory.keys import MemoryKeyStore
 from bucketsched.adapters.memory.store import MemoryCatalog, MemoryTaskStore
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.cluster import ClusterConstants
@@ -80,11 +81,12 @@ class ServiceWorld:
     ) -> None:
         self.clock = ImpatientClock(NOW_MS, clock_error_ms)
         self.store = MemoryTaskStore()
+        self.keys = MemoryKeyStore()
         self.catalog = MemoryCatalog(constants)
         self.owners = ScriptedOwners()
         self.directory = Directory(self.catalog, self.clock)
         self.limits = limits or Limits()
-        self.tasks = TaskService(self.store, self.directory, self.owners, self.clock, constants, self.limits)
+        self.tasks = TaskService(self.store, self.keys, self.directory, self.owners, self.clock, constants, self.limits)
 
     async def prepare(self) -> ServiceWorld:
         """The default namespace and queue."""

@@ -131,6 +131,7 @@ def new_task(request: pb.CreateTaskRequest) -> NewTask:
         _priority(request.priority),
         request.task_id,
         request.content_type,
+        request.idempotency_key,
     )
 
 
@@ -192,6 +193,7 @@ def task_message(stored: StoredTask) -> pb.Task:
         cancel_time=timestamp_or_none(facts.cancelled_ms),
         fail_time=timestamp_or_none(facts.failed_ms),
         fail_reason=facts.failed_reason,
+        idempotency_key=body.idempotency_key,
     )
 
 

@@ -15,7 +15,7 @@ from ..config import is_loopback, split_address
 from ..core.catalog import Queue
 from ..core.cluster import ClusterConstants
 from ..core.validation import Limits
-from ..ports import Catalog, Clock, Owners, TaskStore, Topics
+from ..ports import Catalog, Clock, KeyStore, Owners, TaskStore, Topics
 from ..service.directory import Directory
 from ..service.namespaces import NamespaceService
 from ..service.queues import QueueService
@@ -33,6 +33,7 @@ class ApiRole:
         self,
         mode: str,
         store: TaskStore,
+        keys: KeyStore,
         catalog: Catalog,
         directory: Directory,
         owners: Owners,
@@ -41,7 +42,7 @@ class ApiRole:
         constants: ClusterConstants,
         limits: Limits,
     ) -> None:
-        self.tasks = TaskService(store, directory, owners, clock, constants, limits)
+        self.tasks = TaskService(store, keys, directory, owners, clock, constants, limits)
         self._queues = QueueService(catalog, directory, topics, clock)
         self._mode, self._limits = mode, limits
         self._services = [

@@ -15,6 +15,7 @@ from ..adapters.sqlite.checkpoints import SqliteCheckpointStore
 from ..adapters.sqlite.database import DEFAULT_LIMITS, Database
 from ..adapters.sqlite.deliveries import SqliteDeliveries
 from ..adapters.sqlite.journal import SqliteJournal
+from ..adapters.sqlite.keys import PURGE_KEYS_MAX, SqliteKeyStore
 from ..adapters.sqlite.leases import InProcessMembership
 from ..adapters.sqlite.outbox import Outbox
 from ..adapters.sqlite.room import RoomLimits
@@ -80,6 +81,7 @@ class Embedded:
         self._catalog = SqliteCatalog(self._database)
         self._constants = await self._catalog.establish(embedded_constants(), self._clock.now_ms())
         self._store = SqliteTaskStore(self._database)
+        self._keys = SqliteKeyStore(self._database)
         self._checkpoints = SqliteCheckpointStore(self._database)
         self._outbox = Outbox(self._database)
         self._membership = InProcessMembership(self._database, self._constants.ranges)
@@ -114,6 +116,7 @@ class Embedded:
         self._api = ApiRole(
             "embedded",
             self._store,
+            self._keys,
             self._catalog,
             directory,
             owners,
@@ -191,6 +194,8 @@ class Embedded:
     async def _forget(self) -> None:
         """All of it: more may have come since the last time than one step removes. Raises Unavailable."""
         while await self._store.purge(self._clock.now_ms(), self._constants.retention_ms) >= PURGE_ROWS_MAX:
+            pass
+        while await self._keys.purge(self._clock.now_ms()) >= PURGE_KEYS_MAX:
             pass
         found = [await self._checkpoints.load(r) for r in range(self._constants.ranges)]
         if self._poller.lane and all(found):

@@ -14,6 +14,7 @@ import structlog
 from .. import telemetry
 from ..adapters.cassandra.catalog import CassandraCatalog
 from ..adapters.cassandra.checkpoints import CassandraCheckpointStore
+from ..adapters.cassandra.keys import CassandraKeyStore
 from ..adapters.cassandra.session import CassandraSession
 from ..adapters.cassandra.store import CassandraTaskStore
 from ..adapters.kafka.deliveries import KafkaDeliveries
@@ -164,6 +165,7 @@ class Node:
             self._session, settings.cassandra, self._clock, constants.retention_ms
         )
         self._checkpoints = await CassandraCheckpointStore.open(self._session)
+        self._keys = await CassandraKeyStore.open(self._session, self._clock)
         self._directory = Directory(self._catalog, self._clock)
 
     async def _ensure_tree(self) -> None:
@@ -271,6 +273,7 @@ class Node:
         self._api = ApiRole(
             "cluster",
             self._store,
+            self._keys,
             self._catalog,
             self._directory,
             self._owners,

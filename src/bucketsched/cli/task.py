@@ -42,6 +42,7 @@ def task() -> None:
 @click.option("--metadata", type=PAIR, multiple=True, help="May be given many times.")
 @click.option("--content-type", default="", help="Media type of the payload.")
 @click.option("--task-id", help="An id from an earlier try: then it is the same task.")
+@click.option("--idempotency-key", default="", help="Your own name for this create: given again, it is the same task.")
 @connection_options
 def create(
     connection: Connection,
@@ -55,6 +56,7 @@ def create(
     metadata: tuple[tuple[str, str], ...],
     content_type: str,
     task_id: str | None,
+    idempotency_key: str,
 ) -> None:
     """Create a task. When this ends with 0, the task is stored durably."""
     from ..core.task import Priority
@@ -73,6 +75,7 @@ def create(
             metadata=_unique(metadata),
             content_type=content_type,
             task_id=task_id,
+            idempotency_key=idempotency_key,
         )
     )
     show(connection, {"task_id": created.id, "due": instant(created.due), "state": str(created.state)})
@@ -198,6 +201,7 @@ def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:
         "attempt": found.attempt,
         "metadata": found.metadata,
         "content_type": found.content_type,
+        "idempotency_key": found.idempotency_key,
     }
     return row | _shown_payload(found.payload, shortened)
 

@@ -127,10 +127,11 @@ class Client:
         metadata: dict[str, str] | None = None,
         task_id: str | None = None,
         content_type: str = "",
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> CreatedTask:
         """Creates a task. On return it is stored durably; see `NewTask` for the parameters."""
-        task = NewTask(type, payload, queue, delay, due, priority, metadata, task_id, content_type)
+        task = NewTask(type, payload, queue, delay, due, priority, metadata, task_id, content_type, idempotency_key)
         timeout_s = self._timeout_s if timeout is None else timeout
         server = await self.info(timeout_s)
         built = self._build(task, server)

@@ -83,6 +83,7 @@ def task(message: task_pb2.Task) -> TaskInfo:
         cancelled=_instant(message.cancel_time) if message.HasField("cancel_time") else None,
         failed=_instant(message.fail_time) if message.HasField("fail_time") else None,
         fail_reason=message.fail_reason,
+        idempotency_key=message.idempotency_key,
     )
 
 

@@ -23,6 +23,9 @@ class NewTask:
     """A task to be created. At most one of `delay` (seconds or timedelta) and `due` (with a time zone); neither: now.
 
     `task_id`: from `Client.mint`, to be able to create the same task again after a crash; then it alone says when.
+    `idempotency_key`: your own name for it, which does the same without anything being kept here: the first create with
+    it counts, and says when a `delay` ends; another one with the same contents is the same task, with other contents
+    AlreadyExists.
     """
 
     type: str
@@ -34,6 +37,7 @@ class NewTask:
     metadata: dict[str, str] | None = None
     task_id: str | None = None
     content_type: str = ""
+    idempotency_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class TaskInfo:
     cancelled: datetime | None = None
     failed: datetime | None = None
     fail_reason: str = ""
+    idempotency_key: str = ""
 
 
 class CancelOutcome(StrEnum):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -51,6 +52,7 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
     check_text("type", task.type)
     check_text("queue", queue)
     check_text("content_type", task.content_type)
+    check_text("idempotency_key", task.idempotency_key)
     for key, value in metadata.items():
         check_text("metadata", key)
         check_text("metadata", value)
@@ -60,11 +62,15 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
         type=task.type,
         payload=payload,
         metadata=metadata,
-        due_time=to_timestamp(due_ms),
         priority=_to_priority(task.priority),
         task_id=task_id,
         content_type=task.content_type,
+        idempotency_key=task.idempotency_key,
     )
+    if task.idempotency_key and task.due is None and task.task_id is None:
+        message.delay.CopyFrom(_duration(task.delay, server.delay_ms_max))  # the first create with this key resolves it
+    else:
+        message.due_time.CopyFrom(to_timestamp(due_ms))
     size = len(payload) + _OVERHEAD_BYTES + 3 * sum(len(key) + len(value) + 4 for key, value in metadata.items())
     return CreateRequest(message, size)
 
@@ -177,6 +183,11 @@ def _delay_ns(delay: float | timedelta, delay_ms_max: int) -> int:
     if delay_ns > delay_ms_max * NS_PER_MS:
         raise InvalidArgument("delay", f"must be at most {in_words(delay_ms_max)}")
     return delay_ns
+
+
+def _duration(delay: float | timedelta | None, delay_ms_max: int) -> Duration:
+    ms = _up_to_ms(0 if delay is None else _delay_ns(delay, delay_ms_max))
+    return Duration(seconds=ms // 1000, nanos=ms % 1000 * NS_PER_MS)
 
 
 def _instant_ms(due: datetime, now_ns: int, delay_ms_max: int) -> int:

@@ -45,6 +45,7 @@ class TaskBody:
     nominal_due_ms: int = 0
     created_ms: int = 0
     content_type: str = ""
+    idempotency_key: str = ""
 
 
 NO_BODY = TaskBody("", "", "")

@@ -18,6 +18,7 @@ from .task import Priority
 
 TYPE_LENGTH_MAX = 200
 CONTENT_TYPE_LENGTH_MAX = 200
+KEY_LENGTH_MAX = 200
 TOPIC_LENGTH_MAX = 240
 """Kafka's limit is 249; ".normal" and the like must fit behind."""
 PARTITIONS_MAX = 1_000
@@ -61,6 +62,7 @@ class NewTask:
     priority: Priority = Priority.NORMAL
     task_id: str = ""
     content_type: str = ""
+    idempotency_key: str = ""
 
 
 class Placement(NamedTuple):
@@ -81,6 +83,8 @@ def validate(task: NewTask, limits: Limits, now_ms: int, shards: int, retention_
         check_metadata(task.metadata, limits)
     if task.content_type:
         check_content_type(task.content_type)
+    if task.idempotency_key:
+        check_idempotency_key(task.idempotency_key)
     nominal_due_ms = _nominal_due_ms(task, limits, now_ms)
     if not task.task_id:
         return Placement(max(nominal_due_ms, now_ms), nominal_due_ms, None)
@@ -133,6 +137,14 @@ def check_metadata(metadata: dict[str, str], limits: Limits) -> None:
         raise InvalidArgument("metadata", f"must be at most {limits.metadata_bytes_max} bytes in all, has {size}")
     if len({key.lower() for key in metadata}) != len(metadata):
         raise InvalidArgument("metadata", "must have keys that differ by more than upper and lower case")
+
+
+def check_idempotency_key(value: str) -> None:
+    """A caller's name for a create. Raises InvalidArgument."""
+    if len(value) > KEY_LENGTH_MAX or _UNCLEAN.search(value):
+        raise InvalidArgument(
+            "idempotency_key", f"must be at most {KEY_LENGTH_MAX} characters, none of them a control character"
+        )
 
 
 def check_content_type(value: str) -> None:

@@ -23,6 +23,7 @@ def body_message(body: TaskBody) -> pb.TaskBody:
         nominal_due_ms=body.nominal_due_ms,
         created_ms=body.created_ms,
         content_type=body.content_type,
+        idempotency_key=body.idempotency_key,
     )
 
 
@@ -43,6 +44,7 @@ def body_from_message(message: pb.TaskBody) -> TaskBody:
         nominal_due_ms=message.nominal_due_ms,
         created_ms=message.created_ms,
         content_type=message.content_type,
+        idempotency_key=message.idempotency_key,
     )
 
 

@@ -36,9 +36,10 @@ from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms, bucket_sta
 from ..core.task_change import ChangeResult, TaskChange
 from ..core.task_update import TaskUpdate, validate_update
 from ..core.validation import Limits, NewTask, Placement, check_name, validate
-from ..ports import CancelResult, Changed, Clock, HintAnswer, Owners, TaskStore
+from ..ports import CancelResult, Changed, Clock, HintAnswer, KeyStore, Owners, TaskStore
 from .directory import Directory
 from .hints import HintBatch, Hints
+from .idempotency import IdempotencyKeys, may_be_written
 
 HINT_WAIT_S = 0.05
 """How long a create waits for its hints where it need not."""
@@ -86,6 +87,7 @@ class TaskService:
     def __init__(
         self,
         store: TaskStore,
+        keys: KeyStore,
         directory: Directory,
         owners: Owners,
         clock: Clock,
@@ -94,6 +96,7 @@ class TaskService:
         entropy: Entropy = _SYSTEM_ENTROPY,
     ) -> None:
         self._store = store
+        self._keys = IdempotencyKeys(keys, store, clock, constants.retention_ms)
         self._directory = directory
         self._owners = owners
         self._clock = clock
@@ -128,7 +131,9 @@ class TaskService:
         limit_s = self._limits.create_timeout_ms / 1000
         deadline = self._clock.monotonic() + (limit_s if timeout_s is None else min(timeout_s, limit_s))
         results: list[CreateResult | TaskRow] = list(await self._rows(tasks))
-        rows = list({row.ref: row for row in results if isinstance(row, TaskRow)}.values())
+        await self._claim(tasks, results, deadline)
+        written = [row for row in results if isinstance(row, TaskRow) and may_be_written(row)]
+        rows = list({row.ref: row for row in written}.values())
         failed = await self._write(rows, deadline)
         answers = [_result(item, failed) if isinstance(item, TaskRow) else item for item in results]
         self.created.update(map(_outcome, answers))
@@ -154,6 +159,19 @@ class TaskService:
             else:
                 rows.append(queue)
         return rows
+
+    async def _claim(self, tasks: Sequence[NewTask], results: list[CreateResult | TaskRow], deadline: float) -> None:
+        """Replaces the rows of creates with an idempotency key by those that their keys stand for."""
+        wanted = [
+            (at, task, row)
+            for at, (task, row) in enumerate(zip(tasks, results, strict=True))
+            if task.idempotency_key and isinstance(row, TaskRow)
+        ]
+        if not wanted:
+            return
+        resolved = await self._keys.resolve([(task, row) for _, task, row in wanted], deadline)
+        for (at, _, row), found in zip(wanted, resolved, strict=True):
+            results[at] = CreateUnavailable(row.task_id) if isinstance(found, Unavailable) else found
 
     def _placed(self, task: NewTask, now_ms: int) -> Placement | RequestError:
         try:
@@ -182,6 +200,7 @@ class TaskService:
             place.nominal_due_ms,
             now_ms,
             task.content_type,
+            task.idempotency_key,
         )
         return TaskRow(place.due_ms, namespace_id, raw, body)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...config import CassandraSettings
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
-from ...core.task import NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
+from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Clock, Page
@@ -151,7 +151,8 @@ class CassandraTaskStore:
     def _fact(self, mark: Mark, now_s: int) -> Write:
         ref = RowRef.unpack(mark.ref)
         key, place = _placed(ref.due_ms, ref.namespace_id, ref.task_id)
-        ttl_s = _ttl_s(ref.due_ms // 1000 + self._retention_s + FACTS_OUTLIVE_S, now_s)
+        last_ms = max(ref.due_ms, mark.at_ms) if mark.kind is FactKind.MOVED else ref.due_ms
+        ttl_s = _ttl_s(last_ms // 1000 + self._retention_s + FACTS_OUTLIVE_S, now_s)
         reason = (mark.reason.encode(),) if mark.kind is FactKind.FAILED else ()
         values = (_I32.pack(ttl_s), _I64.pack(mark.at_ms), *reason, *place)
         return Write(key, self._facts[mark.kind], values, 80 + len(mark.reason) * 4)
@@ -166,7 +167,10 @@ class CassandraTaskStore:
         rows = await self._session.read(self._statements["get"], place)
         if rows and (len(rows) > 1 or rows[0][:3] != place[2:]):
             raise self._session.distrust("another task's row")
-        return next(iter(_decode(rows)), None)
+        found = next(iter(_decode(rows)), None)
+        if found is None and rows and (moved_to := rows[0][-1]) is not None:
+            return StoredTask(TaskRow(due_ms, namespace_id, task_id, NO_BODY), Facts(moved_to_ms=moved_to))
+        return found
 
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
         """See TaskStore. May return fewer than `limit` where bodies are large."""

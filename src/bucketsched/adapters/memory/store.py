@@ -49,6 +49,10 @@ class Faults:
         """The next `times` calls answer with `error`; `applied`: they take effect all the same."""
         self._faults[method].extend(_Fault(error, applied) for _ in range(times))
 
+    def recover(self, method: str) -> None:
+        """What was to fail works again."""
+        self._faults.pop(method, None)
+
     def hold(self, method: str) -> None:
         """Calls wait, before they take effect, until `let_go`."""
         self._held.setdefault(method, asyncio.Event())

@@ -90,7 +90,22 @@ _WEBHOOKS = """
 ALTER TABLE queues ADD COLUMN webhook TEXT NOT NULL DEFAULT '';
 """
 
-MIGRATIONS = (_VERSION_1, _WEBHOOKS)
+_IDEMPOTENCY_KEYS = """
+CREATE TABLE idempotency_keys (
+    namespace_id BLOB NOT NULL,
+    key TEXT NOT NULL,
+    task_id BLOB NOT NULL,
+    due_ms INTEGER NOT NULL,
+    nominal_due_ms INTEGER NOT NULL,
+    created_ms INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    PRIMARY KEY (namespace_id, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys (expires_ms);
+"""
+
+MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS)
 """Each brings a file one version further; a file's version is its PRAGMA user_version."""
 
 

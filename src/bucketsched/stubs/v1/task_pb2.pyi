@@ -170,6 +170,7 @@ class Task(_message.Message):
     CANCEL_TIME_FIELD_NUMBER: _builtins.int
     FAIL_TIME_FIELD_NUMBER: _builtins.int
     FAIL_REASON_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     namespace: _builtins.str
     queue: _builtins.str
@@ -183,6 +184,7 @@ class Task(_message.Message):
     attempt: _builtins.int
     """The nth dispatch."""
     fail_reason: _builtins.str
+    idempotency_key: _builtins.str
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -217,10 +219,11 @@ class Task(_message.Message):
         cancel_time: _timestamp_pb2.Timestamp | None = ...,
         fail_time: _timestamp_pb2.Timestamp | None = ...,
         fail_reason: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "fail_time", b"fail_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "state", b"state", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "state", b"state", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,6 +263,7 @@ class CreateTaskRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Empty: "default"."""
     queue: _builtins.str
@@ -272,6 +276,10 @@ class CreateTaskRequest(_message.Message):
     """A UUIDv8 minted by the SDK for exactly this due time, so that a retry is the same task. Empty: the server mints it."""
     content_type: _builtins.str
     """Media type of the payload. Empty: application/octet-stream."""
+    idempotency_key: _builtins.str
+    """Your own name for this create, at most 200 characters: sent again, also after the dispatch, for as long as the task
+    is kept, it is the same task, and a delay counts from the first time. With anything else changed: ALREADY_EXISTS.
+    """
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -291,10 +299,11 @@ class CreateTaskRequest(_message.Message):
         priority: Global___Priority.ValueType = ...,
         task_id: _builtins.str = ...,
         content_type: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due_time", b"due_time", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["due_time", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015

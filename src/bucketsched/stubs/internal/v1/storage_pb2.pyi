@@ -53,6 +53,7 @@ class TaskBody(_message.Message):
     NOMINAL_DUE_MS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
     CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     queue: _builtins.str
     type: _builtins.str
@@ -63,6 +64,7 @@ class TaskBody(_message.Message):
     """As asked for, rounded up; the row's due is max(nominal, time of creation)."""
     created_ms: _builtins.int
     content_type: _builtins.str
+    idempotency_key: _builtins.str
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -77,10 +79,11 @@ class TaskBody(_message.Message):
         nominal_due_ms: _builtins.int = ...,
         created_ms: _builtins.int = ...,
         content_type: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "payload", b"payload", "priority", b"priority", "queue", b"queue", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "payload", b"payload", "priority", b"priority", "queue", b"queue", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
