@@ -306,6 +306,7 @@ async def test_pages_of_queues_are_read_to_the_end(world: World) -> None:
 
 async def test_a_catalog_that_is_away_is_asked_again(world: World) -> None:
     world.catalog.fail_next("list_namespaces", Unavailable("away"))
+    world.catalog.fail_next("list_namespaces", RuntimeError("a bug"))
     world.start()
     await world.later(5_000)
     assert world.webhooks.served == 1

@@ -97,6 +97,8 @@ class Webhooks:
                 self._take(queue)
         except Unavailable as error:
             log.warning("webhook queues can't be listed: %s", error, extra={"recurring": "webhooks"})
+        except Exception:  # nothing about a list is worth ending the process for
+            log.exception("listing webhook queues failed")
         ended = self._clock.monotonic()
         return ended + max(self._limits.look_s, (ended - began) / self._limits.look_share_max)
 

@@ -30,7 +30,8 @@ from .resolver import AddressRefused, GuardedResolver, Lookups, check
 ANSWER_BYTES_MAX = 64 * 1024
 """More of an answer's body is not read: the connection is closed instead."""
 HEADER_BYTES_MAX = 8 * 1024
-KEEP_ALIVE_S = 15.0
+KEEP_ALIVE_S = 4.0
+"""Shorter than servers keep theirs (5 s is common): who posts on one that is just being closed has to try again."""
 DETAIL_LENGTH_MAX = 200
 _NO_TIMEOUT = ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None)
 
@@ -129,5 +130,7 @@ def _answer_of(error: Exception) -> Answer:
         return Answer(trouble=Trouble.REFUSED, detail=str(cause))
     if isinstance(error, TimeoutError):
         return Answer(trouble=Trouble.TIMEOUT)
-    trouble = Trouble.CONNECTION if isinstance(error, ClientConnectionError | OSError) else Trouble.PROTOCOL
-    return Answer(trouble=trouble, detail=f"{type(error).__name__}: {error}"[:DETAIL_LENGTH_MAX])
+    if isinstance(error, ClientConnectionError | OSError):
+        return Answer(trouble=Trouble.CONNECTION, detail=f"{type(error).__name__}: {error}"[:DETAIL_LENGTH_MAX])
+    said = getattr(error, "message", "")  # all of the error would show the URL, which may have a secret in it
+    return Answer(trouble=Trouble.PROTOCOL, detail=f"{type(error).__name__}: {said}"[:DETAIL_LENGTH_MAX])
