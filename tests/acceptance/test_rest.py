@@ -110,6 +110,27 @@ async def test_a_cancel_is_final_over_a_restart(dev: Dev) -> None:
     assert (code, cancelled["outcome"]) == (200, "ALREADY_CANCELLED")
 
 
+async def test_a_task_that_waits_is_changed_and_run(dev: Dev) -> None:
+    _, created = await dev.post("/tasks", '{"type":"t","payload":1,"delay":"24h"}')
+    path = f"/tasks/{created['task_id']}"
+    patch = ("--request", "PATCH", "--header", "Content-Type: application/json", "--data-binary")
+    code, changed = await dev.curl(path, *patch, '{"payload": [2.0], "delay": "48h"}')
+    assert (code, changed["payload"], changed["status"], changed["run_at"] > created["run_at"]) == (
+        200,
+        [2.0],
+        "PENDING",
+        True,
+    )
+    assert (await dev.curl(path))[1] == changed
+    code, due = await dev.curl(f"{path}/run", "--request", "POST")
+    assert (code, due["run_at"] < created["run_at"]) == (200, True)
+    while due["status"] == "PENDING":
+        _, due = await dev.curl(path)
+    assert (due["status"], due["payload"]) == ("DISPATCHED", [2.0])
+    code, refused = await dev.curl(path, *patch, '{"delay": "1h"}')
+    assert (code, refused["error"]["status"]) == (409, "FAILED_PRECONDITION")
+
+
 async def test_health_queues_batch_and_document(dev: Dev) -> None:
     for path in ("/health", "/livez", "/readyz"):
         assert (await dev.curl(path))[0] == 200

@@ -14,7 +14,7 @@ from tests.workload import workload
 from bucketsched import CreatedTask, TaskState
 from bucketsched.core.durations import instant_ms
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 
 async def test_tasks_from_http_come_out_of_kafka(make_cluster: Callable[..., Cluster]) -> None:

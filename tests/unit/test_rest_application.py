@@ -19,7 +19,8 @@ from bucketsched.api.rest.gate import Gate
 PATHS = {
     "/tasks": {"post"},
     "/tasks:batch": {"post"},
-    "/tasks/{task_id}": {"get"},
+    "/tasks/{task_id}": {"get", "patch"},
+    "/tasks/{task_id}/run": {"post"},
     "/tasks/{task_id}/cancel": {"post"},
     "/queues": {"get", "post"},
     "/queues/{name}": {"get"},
@@ -109,7 +110,7 @@ async def test_unknown_paths(rest: RestWorld, path: str) -> None:
     ("method", "path", "allowed"),
     [
         ("GET", "/tasks:batch", "POST"),
-        ("PUT", "/tasks/x", "GET"),
+        ("PUT", "/tasks/x", "GET, PATCH"),
         ("DELETE", "/queues", "GET, POST"),
         ("OPTIONS", "/tasks", "POST"),
         ("POST", "/health", "GET"),

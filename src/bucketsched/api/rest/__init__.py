@@ -4,7 +4,7 @@
     application  FastAPI, the routes, the document
     bodies       a request's body, bounded in size, time and memory; `json_text` is the strict parser behind it
     models       what bodies look like: the one description, for parsing and for the document
-    tasks, queues, health   the routes
+    tasks, changes, queues, health   the routes; `content`: what creates and updates have in common
     errors       errors as answers
     server       listening, within the process's event loop
 

@@ -20,6 +20,7 @@ from ...core.validation import Limits
 from ...service.queues import QueueService
 from ...service.tasks import TaskService
 from .bodies import Bodies
+from .changes import ChangeRoutes
 from .errors import Refusal, error_response
 from .gate import Gate
 from .health import HealthRoutes
@@ -71,6 +72,7 @@ def application(services: RestServices, loopback_only: bool) -> ASGIApp:
     app.add_exception_handler(HTTPException, _answer_http)
     bodies, routes = Bodies(), Routes(app)
     TaskRoutes(services.tasks, services.limits, bodies).add_to(routes)
+    ChangeRoutes(services.tasks, services.limits, bodies).add_to(routes)
     QueueRoutes(services.queues, bodies).add_to(routes)
     HealthRoutes(services.mode, services.version, services.healthy, services.gather).add_to(routes)
     return Gate(app, loopback_only)

@@ -36,27 +36,40 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class NewTask(Asked):
-    """A task. At most one of `run_at` and `delay`, and at most one of `payload` and `payload_base64`."""
+class Content(Asked):
+    """What can be said of a task when it is created, and later. At most one of `run_at` and `delay`, and at most one
+    of `payload` and `payload_base64`."""
 
-    type: Annotated[str, described("What a worker chooses its handler by.", minLength=1, maxLength=TYPE_LENGTH_MAX)]
     payload: Annotated[Any, described("Any JSON value; kept as the bytes that it was sent as.")] = None
     payload_base64: Annotated[str | None, described("Any bytes.", contentEncoding="base64")] = None
-    run_at: Annotated[
-        str | None, described("When it is due; past, or neither this nor `delay`: at once. RFC 3339.", **INSTANT)
+    content_type: Annotated[
+        str | None,
+        described("Of the payload; without: application/json, or none.", maxLength=CONTENT_TYPE_LENGTH_MAX),
     ] = None
+    run_at: Annotated[str | None, described("When it is due; past: at once. RFC 3339.", **INSTANT)] = None
     delay: Annotated[
         str | int | float | None, described("When it is due, from now: 24h, 1h30m, 250ms, PT24H, or seconds.")
     ] = None
-    queue: Annotated[str | None, described("Where it goes; without: `default`.", **NAME)] = None
-    namespace: Annotated[str | None, described("Whose it is; without: `default`.", **NAME)] = None
     metadata: Annotated[dict[str, str] | None, described("Travels beside the payload.")] = None
     priority: Annotated[PriorityName | None, described("Without: NORMAL.")] = None
+
+
+class NewTask(Content):
+    """A task. Without `run_at` and `delay` it is due at once."""
+
+    type: Annotated[str, described("What a worker chooses its handler by.", minLength=1, maxLength=TYPE_LENGTH_MAX)]
+    queue: Annotated[str | None, described("Where it goes; without: `default`.", **NAME)] = None
+    namespace: Annotated[str | None, described("Whose it is; without: `default`.", **NAME)] = None
     task_id: Annotated[
         str | None, described("That of an earlier try, which makes this the same task.", format="uuid")
     ] = None
-    content_type: Annotated[
-        str | None, described("Of the payload; without: application/json.", maxLength=CONTENT_TYPE_LENGTH_MAX)
+
+
+class TaskUpdate(Content):
+    """What is to be different; the rest stays. `metadata` and payload are replaced as a whole."""
+
+    expected_generation: Annotated[
+        int | None, described("Change it only if it is still of this `generation`.", minimum=0)
     ] = None
 
 
@@ -196,7 +209,7 @@ class TaskResults(BaseModel):
     results: list[TaskResult]
 
 
-COMPONENTS: tuple[type[BaseModel], ...] = (NewTask, NewTasks, NewQueue)
+COMPONENTS: tuple[type[BaseModel], ...] = (NewTask, NewTasks, TaskUpdate, NewQueue)
 """What the document has to describe beside the answers."""
 PRIORITIES = {priority.name: priority for priority in Priority}
 

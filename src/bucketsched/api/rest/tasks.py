@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from ...core import task_id as ids
 from ...core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
-from ...core.durations import instant_ms, length_ms, seconds_ms
 from ...core.errors import FailedPrecondition, InvalidArgument, RequestError
 from ...core.message import rfc3339
 from ...core.task import Priority, StoredTask, TaskState, fold
@@ -21,11 +20,11 @@ from ...ports import CancelResult
 from ...service.tasks import Created, CreateResult, TaskService
 from . import models
 from .bodies import BATCH_BYTES_MAX, Bodies, task_bytes_max
+from .content import delay_ms, is_json_type, payload_of, priority_of, renamed, run_at_ms
 from .errors import JSON, encoded, error_of, error_response, json_response
-from .json_text import Members, Written, elements, is_json, members
+from .json_text import Members, elements, is_json, members
 from .routes import Routes, takes
 
-BASE64_FIELDS = {"payload": "payload_base64"}
 NamespaceQuery = Query(DEFAULT_NAMESPACE, description="Whose it is.")
 
 _CANCELLED = (CancelResult.CANCELLED, CancelResult.ALREADY_CANCELLED)
@@ -55,7 +54,7 @@ class TaskRoutes:
             found = members(raw)
             (result,) = await self._tasks.create_many([new_task(found)])
         if not isinstance(result, Created):
-            return error_response(result, _renamed(found))
+            return error_response(result, renamed(found))
         task_id = ids.text(result.task_id)
         return json_response(_created(result), 201, {"Location": f"/tasks/{task_id}"})
 
@@ -66,7 +65,7 @@ class TaskRoutes:
             valid = [task for _, task in items if isinstance(task, CoreTask)]
             created = iter(await self._tasks.create_many(valid))
         results = [(found, next(created) if isinstance(task, CoreTask) else task) for found, task in items]
-        return json_response({"results": [_item(result, _renamed(found)) for found, result in results]})
+        return json_response({"results": [_item(result, renamed(found)) for found, result in results]})
 
     async def get(self, task_id: str, namespace: str = NamespaceQuery) -> Response:
         """Show a task as it stands."""
@@ -94,7 +93,8 @@ class TaskRoutes:
 def new_task(found: Members) -> CoreTask:
     """The task that is asked for. Raises InvalidArgument where it can't be told."""
     body = models.shaped(models.NewTask, found)
-    payload, content_type = _payload(body, found.get("payload"))
+    payload, content_type = payload_of(body, found) or (b"", body.content_type or "")
+    priority = priority_of(body)
     if body.task_id == "":
         raise InvalidArgument("task_id", "must not be empty: leave it out, and the server makes one")
     return CoreTask(
@@ -103,40 +103,12 @@ def new_task(found: Members) -> CoreTask:
         DEFAULT_QUEUE if body.queue is None else body.queue,
         payload,
         body.metadata or {},
-        None if body.run_at is None else instant_ms(body.run_at, "run_at"),
-        _delay_ms(body.delay),
-        models.PRIORITIES[body.priority] if body.priority else Priority.NORMAL,
+        run_at_ms(body),
+        delay_ms(body),
+        Priority.NORMAL if priority is None else priority,
         body.task_id or "",
         content_type,
     )
-
-
-def _payload(body: models.NewTask, written: Written | None) -> tuple[bytes, str]:
-    """The payload and its content type. Raises InvalidArgument."""
-    given = body.content_type or ""
-    if body.payload_base64 is not None:
-        if written is not None:
-            raise InvalidArgument("payload_base64", "must not be given together with payload")
-        try:
-            return base64.b64decode(body.payload_base64, validate=True), given
-        except ValueError:
-            raise InvalidArgument("payload_base64", "must be base64, with its padding") from None
-    if written is None:
-        return b"", given
-    if given and not _is_json_type(given):
-        raise InvalidArgument("content_type", "must be one of JSON with payload; other bytes go into payload_base64")
-    return written.text.encode(), given or JSON
-
-
-def _delay_ms(delay: str | int | float | None) -> int | None:
-    if delay is None:
-        return None
-    return length_ms(delay, "delay") if isinstance(delay, str) else seconds_ms(delay, "delay")
-
-
-def _is_json_type(content_type: str) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind == JSON or kind.endswith("+json")
 
 
 def _new_task_or_error(found: Members) -> tuple[Members, CoreTask | RequestError]:
@@ -146,19 +118,15 @@ def _new_task_or_error(found: Members) -> tuple[Members, CoreTask | RequestError
         return found, error
 
 
-def _renamed(found: Members) -> dict[str, str] | None:
-    return BASE64_FIELDS if "payload_base64" in found else None
-
-
 def _created(created: Created) -> dict[str, Any]:
     run_at = rfc3339(created.due_ms)
     return {"task_id": ids.text(created.task_id), "status": TaskState.PENDING, "run_at": run_at}
 
 
-def _item(result: CreateResult, renamed: dict[str, str] | None) -> dict[str, Any]:
+def _item(result: CreateResult, names: dict[str, str] | None) -> dict[str, Any]:
     if isinstance(result, Created):
         return {"code": 201, **_created(result)}
-    error = error_of(result, renamed)
+    error = error_of(result, names)
     return {"code": error["code"], "error": error}
 
 
@@ -183,7 +151,7 @@ def task_json(stored: StoredTask) -> bytes:
         "failed_at": _instant(facts.failed_ms),
         "error": facts.failed_reason or None,
     }
-    if _is_json_type(body.content_type) and is_json(body.payload):
+    if is_json_type(body.content_type) and is_json(body.payload):
         return b'%b,"payload":%b}' % (encoded(told)[:-1], body.payload)
     return encoded(told | {"payload_base64": base64.b64encode(body.payload).decode()})
 
