@@ -19,8 +19,8 @@ Flag > environment > file > default. A flag: `--set section.key=value`. The envi
 `BUCKETSCHED_<SECTION>__<KEY>`, for secrets also `…__<KEY>_FILE`. Lists are JSON in both: `--set 'node.roles=["api"]'`
 (or `--roles api`). The file: TOML, named by `--config` or `BUCKETSCHED_CONFIG`. `bucketsched config show` prints what
 holds, with secrets as stars. A wrong setting stops the start with one line that names it. `bucketsched dev` has only
-`--data-dir`, `--grpc-address`, `--http-address`, `--metrics-address`, `--reserve-mib` and `--max-mib`; for all else it takes
-the defaults.
+`--data-dir`, `--grpc-address`, `--http-address`, `--metrics-address`, `--reserve-mib` and `--max-mib`; for all else it
+takes the defaults.
 
 ```toml
 [cassandra]

@@ -12,6 +12,8 @@ RACES = "tests/unit/test_lane_races.py"
 MARKER = "tests/unit/test_marker.py"
 OUTAGES = "tests/unit/test_lane_outages.py"
 INTERLEAVINGS = "tests/unit/test_lane_interleavings.py"
+CHANGE = "tests/unit/test_lane_change.py"
+KEYS = "tests/unit/test_service_keys.py"
 
 
 @dataclass(frozen=True)
@@ -377,8 +379,8 @@ GUARDS = [
         "low-due-stops-at-queued-rows",
         "what is not journaled is loaded again by a taker",
         "poller/owned_range.py",
-        "return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)",
-        "return min(read_ms, limit_ms)",
+        "return min(read_ms, limit_ms, arriving, ref_due_ms(undone[0]) if undone else read_ms)",
+        "return min(read_ms, limit_ms, arriving)",
         (RANGE,),
     ),
     Guard(
@@ -450,9 +452,73 @@ GUARDS = [
         "successors-are-queued-at-the-commit",
         "a moved row is dispatched also if whoever asked for it has gone",
         "poller/dispatcher.py",
-        "                change.owned.admit(StoredTask(change.successor))\n",
+        "                change.owned.move_in(change.successor)\n",
         "                pass\n",
         (LATE,),
+    ),
+    Guard(
+        "low-due-stops-at-rows-that-are-not-stored",
+        "a moved row whose bucket was begun before it was stored is loaded again by a taker",
+        "poller/owned_range.py",
+        "return min(read_ms, limit_ms, arriving, ref_due_ms(undone[0]) if undone else read_ms)",
+        "return min(read_ms, limit_ms, ref_due_ms(undone[0]) if undone else read_ms)",
+        (CHANGE,),
+    ),
+    Guard(
+        "a-row-that-is-stored-late-is-read",
+        "its bucket was read before it was stored",
+        "poller/owned_range.py",
+        "        if arriving.pop(row.ref, None) is None:\n            return\n",
+        "        arriving.pop(row.ref, None)\n        return\n",
+        (CHANGE,),
+    ),
+    Guard(
+        "a-place-is-used-once",
+        "a row at a place where the task has been would be one that is settled",
+        "poller/changes.py",
+        "await self._store.get(due_ms, row.namespace_id, row.task_id) is None",
+        "True",
+        (CHANGE,),
+    ),
+    Guard(
+        "the-journal-carries-the-changed-body",
+        "who takes the range would write the old body at the new place",
+        "poller/batch.py",
+        "new_due_ms=due, body=change.body)",
+        "new_due_ms=due)",
+        (CHANGE,),
+    ),
+    Guard(
+        "home-rows-name-the-newest-place",
+        "else look-ups follow every move that a task has made",
+        "poller/batch.py",
+        "                if pointer is not None:\n",
+        "                if False:\n",
+        (CHANGE,),
+    ),
+    Guard(
+        "bodies-of-a-record-are-bounded",
+        "a record has to fit into a Kafka message",
+        "poller/dispatcher.py",
+        "if batch.body_bytes and batch.body_bytes + self._mutations[0].size > RECORD_BODIES_BYTES_MAX:",
+        "if False:",
+        (CHANGE,),
+    ),
+    Guard(
+        "a-key-holds-what-it-was-used-for",
+        "another task under the same key would pass for the first",
+        "service/idempotency.py",
+        "if standing.digest != claim.digest:",
+        "if False:",
+        (KEYS,),
+    ),
+    Guard(
+        "a-key-holds-id-and-due",
+        "the same create would be another task",
+        "service/idempotency.py",
+        "if standing == claim:",
+        "if True:",
+        (KEYS,),
     ),
     Guard(
         "a-scan-catches-up",
