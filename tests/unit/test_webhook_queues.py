@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +221,29 @@ def test_options(tmp_path: Path) -> None:
     assert CliRunner().invoke(said, arguments).output.strip() == repr((wanted, (SECRET, OTHER)))
     assert CliRunner().invoke(said, []).output.strip() == "(None, None)"
     assert CliRunner().invoke(said, ["--concurrency", "3"]).exit_code == 2
+
+
+async def test_commands(world: World, tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.write_text(SECRET)
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "bucketsched", "queue", *arguments, "--address", world.address]
+        return subprocess.run([*command, "--output", "json"], capture_output=True, text=True, check=True).stdout
+
+    url = ("--url", "https://example.org/")
+    created = await asyncio.to_thread(
+        run, "create", "hooks", "--kind", "webhook", *url, "--secret-file", str(secrets), "--tries-max", "3"
+    )
+    changed = await asyncio.to_thread(run, "update-webhook", "hooks", *url, "--concurrency", "2")
+    assert (json.loads(created)["kind"], json.loads(created)["secrets"], json.loads(created)["tries_max"]) == (
+        "WEBHOOK", 1, 3,
+    )  # fmt: skip
+    assert (json.loads(changed)["secrets"], json.loads(changed)["tries_max"], json.loads(changed)["concurrency"]) == (
+        1, 10, 2,
+    )  # fmt: skip
+    assert (await world.stored()).webhook == replace(SETTINGS, url="https://example.org/", concurrency=2)
+    assert SECRET not in created + changed
 
 
 def test_a_fresh_secret_is_one() -> None:
