@@ -28,7 +28,8 @@ def imported(path: Path) -> ModuleType:
 
 
 def test_all_are_there() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "webhook"}
+    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "update", "webhook"}
+    assert {path.stem for path in EXAMPLES} >= known
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -77,6 +78,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("quickstart", (), "hello 4: due"),
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
+        ("update", (), "too late: ALREADY_DISPATCHED"),
         ("webhook", (), "order 2, signed by us, at the try 2"),
     ],
 )

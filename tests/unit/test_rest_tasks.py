@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from rest_world import RestWorld, refused
+from rest_world import JSON, RestWorld, refused
 from service_world import NOW_MS
 
 from bucketsched.api.rest.bodies import BATCH_BYTES_MAX, task_bytes_max
@@ -35,6 +35,20 @@ def in_ms(ms: int) -> str:
 
 
 # ---------------------------------------------------------------- create and get
+
+
+async def test_the_same_key_is_the_same_task(rest: RestWorld) -> None:
+    sent = {"type": "mail", "delay": "1h", "idempotency_key": "order-7"}
+    first = await rest.post("/tasks", sent)
+    assert first.status_code == 201
+    del sent["idempotency_key"]
+    key = JSON | {"Idempotency-Key": "order-7"}
+    again = await rest.post("/tasks", sent, headers=key)
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert (await rest.task(first.json()["task_id"]))["idempotency_key"] == "order-7"
+    refused(await rest.post("/tasks", sent | {"delay": "2h"}, headers=key), 409, "ALREADY_EXISTS", "idempotency_key")
+    both = await rest.post("/tasks", sent | {"idempotency_key": "other"}, headers=key)
+    refused(both, 400, "INVALID_ARGUMENT", "idempotency_key")
 
 
 async def test_a_task_comes_back_as_it_was_sent(rest: RestWorld) -> None:

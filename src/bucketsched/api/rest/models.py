@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...core.catalog import QueueKind
 from ...core.errors import InvalidArgument
 from ...core.task import Priority, TaskState
-from ...core.validation import CONTENT_TYPE_LENGTH_MAX, PARTITIONS_MAX, REPLICATION_MAX, TYPE_LENGTH_MAX
+from ...core.validation import CONTENT_TYPE_LENGTH_MAX, KEY_LENGTH_MAX, PARTITIONS_MAX, REPLICATION_MAX, TYPE_LENGTH_MAX
 from .json_text import Members
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -62,6 +62,10 @@ class NewTask(Content):
     namespace: Annotated[str | None, described("Whose it is; without: `default`.", **NAME)] = None
     task_id: Annotated[
         str | None, described("That of an earlier try, which makes this the same task.", format="uuid")
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        described("Your own name for this create: with it again, it is the same task.", maxLength=KEY_LENGTH_MAX),
     ] = None
 
 
@@ -122,6 +126,7 @@ class Task(BaseModel):
     cancelled_at: Instant | None
     failed_at: Instant | None
     error: Annotated[str | None, described("Why it FAILED.")]
+    idempotency_key: str | None
     payload: Annotated[Any, described("Where it is JSON.")] = None
     payload_base64: Annotated[str | None, described("Where it is not.", contentEncoding="base64")] = None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
-from fastapi import Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +26,7 @@ from .errors import JSON, encoded, error_of, error_response, json_response
 from .json_text import Members, elements, is_json, members
 from .routes import Routes, takes
 
+KeyHeader = Header(None, alias="Idempotency-Key", description="The same as the field `idempotency_key`.")
 NamespaceQuery = Query(DEFAULT_NAMESPACE, description="Whose it is.")
 
 _CANCELLED = (CancelResult.CANCELLED, CancelResult.ALREADY_CANCELLED)
@@ -39,20 +41,22 @@ class TaskRoutes:
 
     def add_to(self, routes: Routes) -> None:
         """The paths."""
-        routes.add("POST", "/tasks", self.create, models.CreatedTask, 201, (400, 404, 413, 415, 503), takes("NewTask"))
+        routes.add(
+            "POST", "/tasks", self.create, models.CreatedTask, 201, (400, 404, 409, 413, 415, 503), takes("NewTask")
+        )
         many = takes("NewTasks")
         routes.add("POST", "/tasks:batch", self.create_many, models.TaskResults, 200, (400, 413, 415, 503), many)
         routes.add("GET", "/tasks/{task_id}", self.get, models.Task, 200, (400, 404, 503))
         routes.add("POST", "/tasks/{task_id}/cancel", self.cancel, models.Cancelled, 200, (400, 404, 409, 503))
 
-    async def create(self, request: Request) -> Response:
+    async def create(self, request: Request, idempotency_key: str | None = KeyHeader) -> Response:
         """Create a task. 201: it is stored durably, and will be dispatched.
 
         503: it may or may not have been stored; send it again with the `task_id` in the answer.
         """
         async with self._bodies.body_of(request, self._task_bytes_max) as raw:
             found = members(raw)
-            (result,) = await self._tasks.create_many([new_task(found)])
+            (result,) = await self._tasks.create_many([with_key(new_task(found), idempotency_key)])
         if not isinstance(result, Created):
             return error_response(result, renamed(found))
         task_id = ids.text(result.task_id)
@@ -108,7 +112,17 @@ def new_task(found: Members) -> CoreTask:
         Priority.NORMAL if priority is None else priority,
         body.task_id or "",
         content_type,
+        body.idempotency_key or "",
     )
+
+
+def with_key(task: CoreTask, header: str | None) -> CoreTask:
+    """The task with the key that a header gives it. Raises InvalidArgument where its field says otherwise."""
+    if header is None:
+        return task
+    if task.idempotency_key not in ("", header):
+        raise InvalidArgument("idempotency_key", "must be that of the header Idempotency-Key, or be left out")
+    return replace(task, idempotency_key=header)
 
 
 def _new_task_or_error(found: Members) -> tuple[Members, CoreTask | RequestError]:
@@ -150,6 +164,7 @@ def task_json(stored: StoredTask) -> bytes:
         "cancelled_at": _instant(facts.cancelled_ms),
         "failed_at": _instant(facts.failed_ms),
         "error": facts.failed_reason or None,
+        "idempotency_key": body.idempotency_key or None,
     }
     if is_json_type(body.content_type) and is_json(body.payload):
         return b'%b,"payload":%b}' % (encoded(told)[:-1], body.payload)
