@@ -58,11 +58,12 @@ def tasks_of(receiver: Receiver) -> Counter[str]:
     return Counter(got.headers["ce-taskid"] for got in receiver.got)
 
 
-async def test_tasks_are_posted_once_and_never_early(client: Client, receiver: Receiver) -> None:
+async def test_all_tasks_are_posted_and_never_early(client: Client, receiver: Receiver) -> None:
+    """At least once: while the processes share the partitions of a new queue out, some go twice, under the same key."""
     queue = await queue_for(client, receiver)
     tasks = await create(client, queue, [1 + i / 100 for i in range(300)])
     await until(lambda: len(tasks_of(receiver)) >= 300, "every task was posted")
-    assert tasks_of(receiver) == Counter(task.id for task in tasks)
+    assert tasks_of(receiver).keys() == {task.id for task in tasks}
     due_ms = {task.id: task.due_ms for task in tasks}
     assert all(got.at_ms >= due_ms[got.headers["ce-taskid"]] for got in receiver.got)
     assert {got.headers["idempotency-key"] for got in receiver.got} == {f"{task.id}/0/1" for task in tasks}

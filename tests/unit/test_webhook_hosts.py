@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from delivery_world import quiet
@@ -25,11 +26,13 @@ class Traffic:
         self.hosts = Hosts(self.clock, LIMITS)
         self.open: list[tuple[str, asyncio.Future[Answer]]] = []
         self.tasks: list[asyncio.Task[Answer]] = []
+        self.begun: list[asyncio.Task[Any] | None] = []
 
     def begin(self, host: str, times: int = 1) -> None:
         async def request() -> Answer:
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self.open.append((host, answer))
+            self.begun.append(asyncio.current_task())
             return await answer
 
         self.tasks += [asyncio.create_task(self.hosts.run(host, request)) for _ in range(times)]
@@ -111,6 +114,19 @@ async def test_who_is_given_up_leaves_its_place(traffic: Traffic) -> None:
     await quiet()
     assert len([task for task in traffic.tasks if not task.done()]) == 2
     assert len(traffic.open) == 3
+
+
+async def test_a_trier_that_is_given_up_leaves_the_host_to_the_next(traffic: Traffic) -> None:
+    traffic.begin("dead", 10)
+    await quiet()
+    await traffic.end("dead", SILENCE, 2)
+    traffic.clock.advance_ms(1_000)
+    await quiet()
+    [trier] = [task for task in traffic.tasks if task in traffic.begun and not task.done()]
+    trier.cancel()
+    await quiet()
+    assert len(traffic.begun) == 4
+    assert traffic.under_way == ["dead"]
 
 
 async def test_hosts_without_trouble_are_forgotten(traffic: Traffic) -> None:
