@@ -78,6 +78,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("quickstart", (), "hello 4: due"),
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
+        ("sync", (), "threads: 200 tasks"),
         ("update", (), "too late: ALREADY_DISPATCHED"),
         ("webhook", (), "order 2, signed by us, at the try 2"),
     ],

@@ -1,4 +1,5 @@
-"""The SDK: `Client` creates, reads, changes and cancels tasks; `Worker` runs handlers for them. Both are asyncio.
+"""The SDK: `Client` creates, reads, changes and cancels tasks; `Worker` runs handlers for them. Both are asyncio, and
+`SyncClient` is the client for programs that are not.
 
 A `Client` gathers concurrent creates into batches and sends what failed again, under ids that it makes itself. A
 `Worker` attaches to every process that delivers its queue, and is the same for a cluster and for `bucketsched dev`.
@@ -21,6 +22,7 @@ from .model import (
     UpdateOutcome,
     UpdateResult,
 )
+from .sync_client import SyncClient
 from .task import Task
 from .webhook import Webhook
 from .worker import Worker
@@ -36,6 +38,7 @@ __all__ = [
     "QueueInfo",
     "QueueKind",
     "ServerInfo",
+    "SyncClient",
     "Task",
     "TaskInfo",
     "TaskState",
