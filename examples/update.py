@@ -36,11 +36,18 @@ async def main(target: str) -> None:
             print(f"changed meanwhile: {error}")
 
         assert await client.run_now(task.id) is UpdateOutcome.UPDATED
-        while (await client.get(task.id)).dispatched is None:
-            await asyncio.sleep(0.01)
+        await until_dispatched(client, task.id)
         late = await client.update(task.id, payload=b"fourth")
         assert not late.outcome.updated
         print(f"too late: {late.outcome}")
+
+
+async def until_dispatched(client: Client, task_id: str) -> None:
+    """Waits by asking."""
+    while True:
+        if (await client.get(task_id)).dispatched is not None:
+            return
+        await asyncio.sleep(0.01)
 
 
 if __name__ == "__main__":
