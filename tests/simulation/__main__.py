@@ -14,8 +14,8 @@ def _plant() -> None:
     for argument in [argument for argument in sys.argv if argument.startswith(OPTION)]:
         sys.argv.remove(argument)
         bugs = {bug.name: bug for bug in PLANTED}
-        bug = bugs[argument.removeprefix(OPTION)]
-        plant(bug.file, (bug.code, bug.without), *bug.also)
+        for file, changes in bugs[argument.removeprefix(OPTION)].changes.items():
+            plant(file, *changes)
 
 
 if __name__ == "__main__":

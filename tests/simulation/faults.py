@@ -17,15 +17,6 @@ from .workload import CLIENT
 from .world import World
 
 SERVERS = (KAFKA, ZOOKEEPER, CASSANDRA)
-FAULTS = (0, 2, 4, 7, 10, 10)
-"""How many there are in a run."""
-STALLED_AT = (
-    "dispatch.produced", "dispatch.produced", "dispatch.produced", "dispatch.committed", "takeover.leased",
-    "takeover.checkpoint-read", "takeover.fenced", "takeover.replayed", "takeover.checkpoint-written", "close.read",
-    "hand-over.stored", "hand-over.stopped", "preload.loaded", "move.row-written", "create.stored", "takeover.loaded",
-)  # fmt: skip
-WAKENED_AT = ("takeover.leased", "takeover.checkpoint-read", "takeover.fenced", "takeover.replayed", "takeover.cleared")
-"""When another process comes there: while it takes ranges over from the one that stalls, perhaps."""
 
 
 class Faults:
@@ -33,7 +24,7 @@ class Faults:
 
     def __init__(self, world: World, until_s: float) -> None:
         self._world, self._until_s = world, until_s
-        self._rng = random.Random(world.seed ^ 0x5EED)
+        self._rng, self._mix = random.Random(world.seed ^ 0x5EED), world.mix
         self._healed = False
         self._doomed: dict[str, tuple[str, int]] = {}
         self._stalls: dict[str, str] = {}
@@ -49,15 +40,9 @@ class Faults:
         failpoints.install(self._reached)
         if rng.random() < 0.6:
             self._set_weather()
-        kinds = [
-            self._crash, self._crash, self._crash_at_failpoint, self._crash_soon, self._pause, self._stall,
-            self._stall, self._stall, self._stall, self._cut, self._cut, self._isolate, self._outage, self._expire,
-            self._spurious_fence, self._replica_down, self._graceful_stop, self._graceful_stop, self._shuffle,
-            self._shuffle, self._sick_topic, self._object, self._restore_zookeeper, self._shift_clock, self._mute,
-            self._mute,
-        ]  # fmt: skip
-        for _ in range(rng.choice(FAULTS)):
-            kind = rng.choice(kinds)
+        world.servers.cassandra.lag.slow_reads = self._mix.slow_reads
+        for _ in range(rng.choice(self._mix.faults)):
+            kind: Callable[[], None] = getattr(self, f"_{rng.choice(self._mix.kinds)}")
             at = rng.uniform(2, self._until_s)
             if rng.random() < 0.6:
                 at = rng.choice(world.hot_s) + rng.uniform(-1.5, 1.5)
@@ -73,6 +58,7 @@ class Faults:
         servers.network.weather = Weather(
             lost=pick((0, 0.002, 0.01)),
             slow=pick((0.02, 0.2)),
+            slow_s_max=self._mix.slow_s_max,
             late=pick((0, 0.002, 0.01)),
             late_s_max=pick((2.0, 8.0)),
         )
@@ -116,6 +102,11 @@ class Faults:
     def _a_node(self) -> Node:
         return self._rng.choice(self._world.nodes)
 
+    def _an_owner(self) -> Node:
+        """One that may own ranges; in a broad mix any."""
+        nodes = self._world.nodes
+        return self._rng.choice([n for n in nodes if "poller" in n.settings.roles] if self._mix.pollers else nodes)
+
     # ---- processes
 
     def _died(self, node: Node) -> None:
@@ -123,7 +114,7 @@ class Faults:
         if self._healed:
             self._world.loop.after(0.5, node.start)
         else:
-            self._later(0.2, 15, node.start)
+            self._later(*self._mix.restarts_s, node.start)
 
     def _crash(self) -> None:
         node = self._a_node()
@@ -140,11 +131,11 @@ class Faults:
             self._note(f"! kill {process} at step {process.fatal_step}")
 
     def _crash_at_failpoint(self) -> None:
-        node = self._a_node()
-        name = self._rng.choice(sorted(failpoints.NAMES))
+        node = self._an_owner()
+        name = self._rng.choice(self._mix.doomed_at or sorted(failpoints.NAMES))
         self._doomed[node.name] = (name, self._rng.choice((1, 1, 2, 3)))
         self._note(f"! kill {node.name} at {name}")
-        if "takeover" in name:
+        if "takeover" in name and not self._mix.doomed_at:
             self._crash()
 
     def _reached(self, name: str) -> None:
@@ -177,19 +168,19 @@ class Faults:
 
     def _stall(self) -> None:
         """Stands still at a failpoint, perhaps until another process has come to some other."""
-        node = self._a_node()
-        self._stalls[node.name] = self._rng.choice(STALLED_AT)
+        node = self._an_owner()
+        self._stalls[node.name] = self._rng.choice(self._mix.stalled_at)
         self._note(f"! {node.name} is to stall at {self._stalls[node.name]}")
 
     def _stop_here(self, process: Process) -> None:
         node = next(node for node in self._world.nodes if node.life is not None and node.life.process is process)
-        seconds = self._rng.choice((self._rng.uniform(0.05, 1.5), self._rng.uniform(2, 12)))
+        seconds = self._rng.choice([self._rng.uniform(*span) for span in self._mix.stalls_s])
         self._note(f"! {process} stalls, at most {seconds:.2f} s")
         process.paused = True
-        if self._rng.random() < 0.7:
-            self._waking[process] = self._rng.choice(WAKENED_AT)
+        if self._rng.random() < self._mix.awaits:
+            self._waking[process] = self._rng.choice(self._mix.wakened_at)
         self._world.loop.after(seconds, self._wake, process.name, node)
-        if self._rng.random() < 0.5:
+        if self._rng.random() < self._mix.session_ends:
             self._world.loop.after(self._rng.uniform(0.01, 0.5), self._end_session_of, process)
 
     def _end_session_of(self, process: Process) -> None:
@@ -265,7 +256,7 @@ class Faults:
     def _mute(self) -> None:
         """An api whose hints get lost, and that dies before they are repeated."""
         api = self._rng.choice([node for node in self._world.nodes if "api" in node.settings.roles])
-        seconds = self._rng.uniform(1, 6)
+        seconds = self._rng.uniform(*self._mix.mutes_s)
         for other in self._world.nodes:
             if other is not api:
                 self._cut_link(api.name, other.name, seconds)

@@ -110,7 +110,7 @@ class Invariants(StoreObserver):
         self._epochs: dict[int, int] = {}
         self._fenced: dict[tuple[int, int], int] = {}
         self._sections: dict[int, list[tuple[int, Section]]] = {}
-        self._dispatched: dict[tuple[bytes, bytes], list[int]] = {}
+        self._dispatched: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
         self._cancelled: set[tuple[bytes, bytes]] = set()
         self._kinds_of: dict[tuple[bytes, bytes], set[FactKind]] = {}
         self._moved_to: dict[tuple[bytes, bytes, int], int] = {}
@@ -195,7 +195,10 @@ class Invariants(StoreObserver):
             self.expect(due_ms == row.due_ms, "I3", f"{name} has no move that made it", name)
         if kind is FactKind.DISPATCHED:
             self.expect(key not in self._cancelled, "I4", f"{name} is dispatched after its cancel", name)
-            self._dispatched.setdefault(key, []).append(row.generation)
+            before_it = self._dispatched.setdefault(key, [])
+            version = (row.generation, row.attempt)
+            self.expect(version not in before_it, "I3", f"{name} is dispatched at two places", name)
+            before_it.append(version)
         elif kind is FactKind.CANCELLED:
             self.expect(key not in self._dispatched, "I4", f"{name} is cancelled after its dispatch", name)
             self._cancelled.add(key)

@@ -21,6 +21,16 @@ class Planted:
     seed: int | None
     also: tuple[tuple[str, str], ...] = ()
     """More of the same file: code, and what becomes of it."""
+    elsewhere: tuple[tuple[str, str, str], ...] = ()
+    """Of other files: file, code, and what becomes of it."""
+
+    @property
+    def changes(self) -> dict[str, list[tuple[str, str]]]:
+        """By file: code, and what becomes of it."""
+        found = {self.file: [(self.code, self.without), *self.also]}
+        for file, code, without in self.elsewhere:
+            found.setdefault(file, []).append((code, without))
+        return found
 
 
 PLANTED = [
@@ -92,7 +102,7 @@ PLANTED = [
         """            elif owned.status(row.ref) != QUEUED:
                 owned.leave(row)
             elif row.due_ms""",
-        0,
+        1,
     ),
     # ---------------------------------------------------------------- time
     Planted(
@@ -101,7 +111,7 @@ PLANTED = [
         "core/durations.py",
         "    return seconds * 1000 - (-nanos // _NANOS_PER_MS)\n\n\ndef duration_ms",
         "    return seconds * 1000 + nanos // _NANOS_PER_MS\n\n\ndef duration_ms",
-        30,
+        14,
     ),
     Planted(
         "the-latest-reading-counts",
@@ -109,7 +119,7 @@ PLANTED = [
         "poller/dispatcher.py",
         "        now_ms = self._clock.earliest_ms()\n        batch = Batch(now_ms,",
         "        now_ms = self._clock.latest_ms()\n        batch = Batch(now_ms,",
-        1,
+        2,
         (
             (
                 "if batch.latest_due_ms > self._clock.earliest_ms():",
@@ -134,7 +144,7 @@ PLANTED = [
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
 """,
-        None,
+        911,
     ),
     Planted(
         "the-own-lane-is-not-fenced",
@@ -148,10 +158,17 @@ PLANTED = [
         "cleared-before-the-fence",
         "predecessors are cleared only after all are fenced",
         "poller/takeover.py",
-        "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
-        "        await self._leases.clear_predecessors(owned.lease)\n"
-        "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
+        '        await self._leases.clear_predecessors(owned.lease)\n        failpoints.reach("takeover.cleared")\n',
+        "",
         None,
+        (
+            (
+                "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
+                "        await self._leases.clear_predecessors(owned.lease)\n"
+                '        failpoints.reach("takeover.cleared")\n'
+                "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
+            ),
+        ),
     ),
     Planted(
         "only-the-last-predecessor",
@@ -183,7 +200,7 @@ PLANTED = [
         "poller/takeover.py",
         "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
         "        replay = await self._replay(owned.range_id, checkpoint, checkpoint)\n",
-        9,
+        11,
     ),
     Planted(
         "a-stale-preload-is-used",
@@ -191,7 +208,33 @@ PLANTED = [
         "poller/takeover.py",
         "        if since is not None and not _continues(checkpoint, since):\n",
         "        if False:\n",
-        489,
+        497,
+    ),
+    Planted(
+        "a-clean-release-needs-no-replay",
+        "the journal is replayed even after a clean release",
+        "poller/takeover.py",
+        "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
+        "        replay = Replay()\n"
+        "        if owned.lease.predecessors:\n"
+        "            replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
+        11,
+    ),
+    Planted(
+        "no-checkpoint-before-the-first-dispatch",
+        "a new checkpoint is written before the first dispatch",
+        "poller/takeover.py",
+        "        await self._checkpoints.save(owned.range_id, successor)\n",
+        "",
+        36,
+    ),
+    Planted(
+        "an-init-fences-nobody",
+        "a lane's init ends what a former life of it has open",
+        "tests/simulation/broker.py",
+        "        self._producer = await self._ask(lambda: self._broker.take(self._lane))\n",
+        "        self._producer = await self._ask(lambda: self._broker.lane(self._lane).producer)\n",
+        0,
     ),
     Planted(
         "dispatch-before-the-replay",
@@ -248,7 +291,7 @@ PLANTED = [
         "coordinator/trimmer.py",
         "min(first, _needed_from(lane, checkpoints, first))",
         "first",
-        49,
+        46,
     ),
     Planted(
         "the-trimmer-looks-too-late",
@@ -283,7 +326,7 @@ PLANTED = [
         "poller/owned_range.py",
         "        self._known[ref] = kind\n        for watcher",
         "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
-        85,
+        35,
     ),
     Planted(
         "the-rescan-is-left-out",
@@ -291,7 +334,7 @@ PLANTED = [
         "poller/rescanner.py",
         "            counts = await asyncio.gather(*(self.scan(owned, gate) for owned in active))\n",
         "            counts = [0 for owned in active if gate is None]\n",
-        None,
+        3,
     ),
     Planted(
         "closed-too-early",
@@ -299,7 +342,7 @@ PLANTED = [
         "poller/closer.py",
         "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms",
         "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms - 500",
-        8,
+        0,
     ),
     Planted(
         "closed-without-a-last-read",
@@ -318,13 +361,28 @@ PLANTED = [
         None,
     ),
     Planted(
+        "a-successor-is-neither-queued-nor-looked-for",
+        "a moved row is queued, and if that was in vain the rescan finds it",
+        "poller/dispatcher.py",
+        "                change.owned.move_in(change.successor)\n",
+        "                pass\n",
+        3,
+        elsewhere=(
+            (
+                "poller/rescanner.py",
+                "            counts = await asyncio.gather(*(self.scan(owned, gate) for owned in active))\n",
+                "            counts = [0 for owned in active if gate is None]\n",
+            ),
+        ),
+    ),
+    Planted(
         "a-namespace-is-left-out",
         "the namespace is part of what a row is known by",
         "poller/owned_range.py",
         "        if row.ref in self._known:\n            return False\n",
         "        bare = [known[:8] + known[24:] for known in self._known]\n"
         "        if row.ref[:8] + row.ref[24:] in bare:\n            return False\n",
-        4,
+        0,
     ),
     Planted(
         "forgotten-under-a-read",
@@ -340,7 +398,7 @@ PLANTED = [
         "poller/owned_range.py",
         "while self._fading and self._fading[0][0] < oldest_read:",
         "while self._fading:",
-        None,
+        97,
     ),
     Planted(
         "settled-rows-are-not-remembered",
@@ -356,7 +414,7 @@ PLANTED = [
         "poller/owned_range.py",
         "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
         "if not self.is_open(row.bucket):",
-        0,
+        7,
     ),
     Planted(
         "hints-do-not-wait-for-reads",
@@ -420,7 +478,7 @@ PLANTED = [
         "poller/dispatcher.py",
         "raise LaneLost(str(error)) from error",
         "return",
-        18,
+        15,
     ),
     Planted(
         "a-checkpoint-passes-the-unmarked",
@@ -437,7 +495,15 @@ PLANTED = [
         "service/tasks.py",
         "over = [row for row in rows if row.ref not in unsure and self._over(row, now_ms)]",
         "over = [row for row in rows if row.ref not in unsure and not rows]",
-        11,
+        10,
+    ),
+    Planted(
+        "a-late-create-relocates-by-itself",
+        "a create whose bucket is over does not relocate by itself",
+        "core/validation.py",
+        "    return Placement(home_ms, nominal_due_ms, raw)\n",
+        "    return Placement(now_ms if now_ms // 60_000 > home_ms // 60_000 else home_ms, nominal_due_ms, raw)\n",
+        1,
     ),
     Planted(
         "late-hints-need-no-answer",
@@ -453,6 +519,7 @@ PLANTED = [
         "service/tasks.py",
         "            elif answer is not None:\n                left.append(row)\n",
         "",
-        1,
+        10,
     ),
 ]
+PROVEN = [bug for bug in PLANTED if bug.seed is not None]

@@ -56,8 +56,13 @@ class _Planter(importlib.abc.MetaPathFinder):
         return spec
 
 
+def path_of(file: str) -> Path:
+    """Of a file below the project, or below src/bucketsched."""
+    return ROOT / file if file.startswith("tests/") else ROOT / "src" / "bucketsched" / file
+
+
 def plant(file: str, *changes: Change) -> None:
-    """From now on the module of `file` (below the project, or below src/bucketsched) is imported with the changes."""
-    path = ROOT / file if file.startswith("tests/") else ROOT / "src" / "bucketsched" / file
+    """From now on the module of this file is imported with the changes."""
+    path = path_of(file)
     changed(path, changes)
     sys.meta_path.insert(0, _Planter(path, changes))

@@ -35,6 +35,8 @@ Result = TypeVar("Result")
 CASSANDRA = "store"
 REQUEST_S = 2.0
 WRITE_S = 1.0
+SLOW_READ_S_MAX = 1.8
+"""Less than REQUEST_S: the answer is waited for, and is that of long ago."""
 REPLICAS, QUORUM = 3, 2
 Partition = tuple[int, int]
 
@@ -128,6 +130,7 @@ class Lag:
     late: float = 0.0
     late_s_max: float = 8.0
     missed: float = 0.0
+    slow_reads: float = 0.0
 
 
 class Cassandra:
@@ -261,9 +264,14 @@ class Cassandra:
 
         def reach() -> None:
             try:
-                result.set_result(answer(one, other))
+                found = answer(one, other)
             except CheckpointCorrupt as error:
                 result.set_exception(error)
+                return
+            if self.lag.slow_reads and self._rng.random() < self.lag.slow_reads:
+                self._loop.after(self._rng.uniform(0.1, SLOW_READ_S_MAX), result.set_result, found)
+            else:
+                result.set_result(found)
 
         self._loop.after(self._rng.uniform(HOP_S_MIN, HOP_S_MAX), reach)
         return result

@@ -26,7 +26,7 @@ from bucketsched.core import failpoints
 from .faults import Faults
 from .loop import CURRENT, Stuck
 from .trace import Trace
-from .world import CHAOS_S, World
+from .world import World
 
 HEALED_S_MAX = 25.0
 """D of I1: so long after all faults have ended, or it fell due, or was acknowledged, each task is dispatched."""
@@ -93,7 +93,8 @@ def run_seeds(start: int, count: int, workers: int = 1, full_trace: bool = False
 
 
 def _run(world: World) -> None:
-    faults, invariants = Faults(world, CHAOS_S), world.invariants
+    chaos_s = world.mix.chaos_s
+    faults, invariants = Faults(world, chaos_s), world.invariants
     faults.begin()
     for node in world.nodes:
         world.loop.after(world.shape.uniform(0, 0.3), node.start)
@@ -107,12 +108,12 @@ def _run(world: World) -> None:
         return invariants.violation is not None
 
     try:
-        world.loop.run(CHAOS_S, broken)
+        world.loop.run(chaos_s, broken)
         faults.heal()
-        deadline_s = max(CHAOS_S, world.last_due_s()) + 2 * HEALED_S_MAX
+        deadline_s = max(chaos_s, world.last_due_s()) + 2 * HEALED_S_MAX
         while not broken() and not world.settled() and world.loop.time() < deadline_s:
             world.loop.run(world.loop.time() + LOOK_S, broken)
-            invariants.in_time(world.time.at_ms(CHAOS_S), HEALED_S_MAX * 1000)
+            invariants.in_time(world.time.at_ms(chaos_s), HEALED_S_MAX * 1000)
         if not broken():
             invariants.at_the_end()
             for ref in world.undelivered():

@@ -47,6 +47,8 @@ class Load:
     late: float = 0.2
     twins: float = 0.15
     """Tasks of one id in two namespaces."""
+    doubled: float = 0.0
+    """Cancels that are asked for twice at the same time."""
 
 
 class Clients:
@@ -127,6 +129,8 @@ class Clients:
             now_s = self._servers.loop.time()
             due_s = (request.due_ms - self._time.begins_ms) / 1000
             await asyncio.sleep(max(0.0, due_s + cancel_s - now_s))
+            if self._load.doubled and rng.random() < self._load.doubled:
+                self._spawn(self._cancel(request))
             await self._cancel(request)
 
     def _minted(self, request: Request) -> bytes:

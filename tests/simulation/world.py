@@ -21,6 +21,7 @@ from .consumers import ConsumerGroups
 from .ensemble import Ensemble
 from .invariants import Invariants, namespace_id
 from .loop import Process, VirtualLoop, at_once
+from .mix import mix_of
 from .network import Network
 from .processes import Node, NodeSettings
 from .replicas import Cassandra
@@ -29,15 +30,13 @@ from .trace import Trace
 from .workload import QUEUES, WORKER_QUEUE, Clients, Load
 
 POLLERS = ("b", "c", "d")
-CHAOS_S = 34.0
-"""Faults come before this."""
 
 
 class World:
     """Everything of one run. All randomness comes from the seed."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.seed, self.mix = seed, mix_of(seed)
         self._seeds = random.Random(seed)
         self.loop = VirtualLoop()  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
@@ -48,8 +47,10 @@ class World:
         self.invariants = Invariants(self.constants, self.time, self.trace)
         self.servers = self._make_servers()
         self.nodes = self._make_nodes()
-        self.hot_s = sorted(self.shape.uniform(4, CHAOS_S - 6) for _ in range(2))
-        self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), Load(CHAOS_S - 4, self.hot_s))
+        self.hot_s = sorted(self.shape.uniform(4, self.mix.chaos_s - 6) for _ in range(2))
+        mix = self.mix
+        load = Load(mix.chaos_s - 4, self.hot_s, cancels=mix.cancels, late=mix.late, doubled=mix.doubled)
+        self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), load)
         self._found()
 
     def _stream(self) -> random.Random:
