@@ -218,7 +218,7 @@ PLANTED = [
         "        replay = Replay()\n"
         "        if owned.lease.predecessors:\n"
         "            replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
-        11,
+        4,
     ),
     Planted(
         "no-checkpoint-before-the-first-dispatch",
@@ -291,7 +291,7 @@ PLANTED = [
         "coordinator/trimmer.py",
         "min(first, _needed_from(lane, checkpoints, first))",
         "first",
-        46,
+        71,
     ),
     Planted(
         "the-trimmer-looks-too-late",
@@ -350,7 +350,7 @@ PLANTED = [
         "poller/closer.py",
         "await admit_pending(owned, self._store, self._clock, bucket, start_ms, end_ms)",
         "await admit_pending(owned, self._store, self._clock, bucket, start_ms, start_ms)",
-        None,
+        52,
     ),
     Planted(
         "a-successor-is-not-queued",
@@ -382,7 +382,7 @@ PLANTED = [
         "        if row.ref in self._known:\n            return False\n",
         "        bare = [known[:8] + known[24:] for known in self._known]\n"
         "        if row.ref[:8] + row.ref[24:] in bare:\n            return False\n",
-        0,
+        4,
     ),
     Planted(
         "forgotten-under-a-read",
@@ -398,7 +398,7 @@ PLANTED = [
         "poller/owned_range.py",
         "while self._fading and self._fading[0][0] < oldest_read:",
         "while self._fading:",
-        97,
+        255,
     ),
     Planted(
         "settled-rows-are-not-remembered",
@@ -414,7 +414,7 @@ PLANTED = [
         "poller/owned_range.py",
         "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
         "if not self.is_open(row.bucket):",
-        7,
+        5,
     ),
     Planted(
         "hints-do-not-wait-for-reads",
@@ -478,7 +478,7 @@ PLANTED = [
         "poller/dispatcher.py",
         "raise LaneLost(str(error)) from error",
         "return",
-        15,
+        11,
     ),
     Planted(
         "a-checkpoint-passes-the-unmarked",
@@ -495,7 +495,7 @@ PLANTED = [
         "service/tasks.py",
         "over = [row for row in rows if row.ref not in unsure and self._over(row, now_ms)]",
         "over = [row for row in rows if row.ref not in unsure and not rows]",
-        10,
+        0,
     ),
     Planted(
         "a-late-create-relocates-by-itself",
@@ -519,7 +519,7 @@ PLANTED = [
         "service/tasks.py",
         "            elif answer is not None:\n                left.append(row)\n",
         "",
-        10,
+        35,
     ),
 ]
 PROVEN = [bug for bug in PLANTED if bug.seed is not None]
