@@ -19,6 +19,7 @@ from .core.cluster import ClusterConstants
 from .core.errors import NotWritten, OutcomeUnknown
 from .core.idempotency import Claim
 from .core.message import Headers, Message
+from .core.presence import Partition
 from .core.task import Mark, StoredTask, TaskRow
 from .core.task_change import ChangeResult, TaskChange
 
@@ -101,6 +102,27 @@ class TaskStore(Protocol):
 
     async def pending_refs(self, bucket: int, shards: Sequence[int], from_ms: int, until_ms: int) -> list[bytes]:
         """Packed refs of the rows with from <= due < until that have a body and no fact. Raises Unavailable."""
+        ...
+
+    async def partitions(
+        self, namespace_id: bytes, queue: str, from_bucket: int, until_bucket: int, limit: int, descending: bool = False
+    ) -> list[Partition]:
+        """The first `limit` partitions with from <= bucket < until that hold rows of the queue, by (bucket, shard).
+
+        `descending`: the last ones, in reverse. Every partition of a row whose insert was answered before the read
+        began is among them, and some may be that hold none (any more). Raises Unavailable.
+        """
+        ...
+
+    async def scan(
+        self, partitions: Sequence[Partition], start: bytes, limit: int, descending: bool = False
+    ) -> list[Page]:
+        """For each partition, in their order, its first `limit` rows strictly behind the packed ref `start`.
+
+        `descending`: strictly before it, in reverse order; a page is complete then if it reached the partition's
+        beginning. A page may be shorter than `limit`, but is not empty unless it is complete. What is read, and what
+        of it, is as in `read_partition`. Raises Unavailable.
+        """
         ...
 
     async def mark(self, marks: Sequence[Mark]) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from store_adapters import StoresUnderTest, fresh_bucket, namespace_id, row
 
 from bucketsched.core import task_id as ids
+from bucketsched.core.presence import Partition
 from bucketsched.core.task import (
     NO_BODY,
     FactKind,
@@ -392,3 +393,107 @@ class TestMark:
         found = [task for shard in range(5) for task in await read_all(tasks, bucket, shard)]
         assert len(found) == 500
         assert all(task.facts == Facts(dispatched_ms=task.row.due_ms) for task in found)
+
+
+async def all_partitions(
+    tasks: TaskStore, namespace: bytes, queue: str, buckets: tuple[int, int], descending: bool = False
+) -> list[Partition]:
+    return await tasks.partitions(namespace, queue, *buckets, 10_000, descending)
+
+
+class TestPartitions:
+    async def test_those_of_a_queue_are_found_in_order_from_either_end(self, tasks: TaskStore) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        places = [(bucket, 3), (bucket, 200), (bucket + 1, 0), (bucket + 3_000, 7)]  # the last one days later
+        for at, shard in reversed(places):
+            await put(
+                tasks, row(bucket_start_ms(at) + 5, namespace, shard), row(bucket_start_ms(at) + 9, namespace, shard)
+            )
+        window = (bucket, bucket + 3_001)
+        assert await all_partitions(tasks, namespace, "default", window) == places
+        assert await all_partitions(tasks, namespace, "default", window, True) == places[::-1]
+        assert await tasks.partitions(namespace, "default", *window, 3) == places[:3]
+        assert await tasks.partitions(namespace, "default", *window, 3, True) == places[:0:-1]
+
+    async def test_the_first_bucket_is_included_and_the_last_is_not(self, tasks: TaskStore) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        for at in range(3):
+            await put(tasks, row(bucket_start_ms(bucket + at), namespace))
+        assert await all_partitions(tasks, namespace, "default", (bucket + 1, bucket + 2)) == [(bucket + 1, SHARD)]
+        assert await all_partitions(tasks, namespace, "default", (bucket + 1, bucket + 1)) == []
+
+    async def test_other_queues_and_namespaces_have_their_own(self, tasks: TaskStore) -> None:
+        bucket, namespace, other = fresh_bucket(), namespace_id(), namespace_id()
+        due_ms, body = bucket_start_ms(bucket), TaskBody("default", "elsewhere", "t")
+        await put(tasks, row(due_ms, namespace), row(due_ms, namespace, 4, body=body), row(due_ms, other, 5))
+        window = (bucket, bucket + 1)
+        assert await all_partitions(tasks, namespace, "default", window) == [(bucket, SHARD)]
+        assert await all_partitions(tasks, namespace, "elsewhere", window) == [(bucket, 4)]
+        assert await all_partitions(tasks, other, "default", window) == [(bucket, 5)]
+        assert await all_partitions(tasks, other, "elsewhere", window) == []
+
+    async def test_what_was_found_once_is_found_when_more_is_inserted(self, tasks: TaskStore) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        for at in range(3):
+            await put(tasks, row(bucket_start_ms(bucket) + at, namespace))
+            assert await all_partitions(tasks, namespace, "default", (bucket, bucket + 1)) == [(bucket, SHARD)]
+
+    async def test_a_row_that_has_moved_is_found_at_its_new_place(self, tasks: TaskStore) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        stored = row(bucket_start_ms(bucket), namespace)
+        moved = TaskRow(bucket_start_ms(bucket + 2), namespace, stored.task_id, stored.body, 1)
+        await put(tasks, stored)
+        await put(tasks, moved)
+        assert await all_partitions(tasks, namespace, "default", (bucket + 1, bucket + 3)) == [(bucket + 2, SHARD)]
+
+
+def start_of(due_ms: int) -> bytes:
+    """Before all rows of this due time."""
+    return RowRef(due_ms, bytes(16), bytes(16), 0, 0).pack()
+
+
+class TestScan:
+    async def test_many_partitions_are_read_at_once_in_either_direction(self, tasks: TaskStore) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        partitions = [(bucket, 3), (bucket, 9), (bucket + 1, 3)]
+        rows = {p: [row(bucket_start_ms(p[0]) + ms, namespace, p[1]) for ms in (1, 2, 3)] for p in partitions}
+        await put(tasks, *(each for group in rows.values() for each in group))
+        wanted = [*partitions, (bucket + 1, 8)]
+        pages = await tasks.scan(wanted, start_of(0), 2)
+        assert [[t.row for t in page.tasks] for page in pages] == [*(rows[p][:2] for p in partitions), []]
+        assert [page.complete for page in pages] == [False, False, False, True]
+        pages = await tasks.scan(wanted, start_of(bucket_end_ms(bucket + 1)), 2, descending=True)
+        assert [[t.row for t in page.tasks] for page in pages] == [*(rows[p][:0:-1] for p in partitions), []]
+        assert [page.complete for page in pages] == [False, False, False, True]
+
+    @pytest.mark.parametrize("descending", [False, True])
+    async def test_pages_of_every_size_bring_each_row_once(self, tasks: TaskStore, descending: bool) -> None:
+        bucket, namespaces = fresh_bucket(), [namespace_id(), namespace_id()]
+        due_ms = bucket_start_ms(bucket)
+        rows = [row(due_ms + ms // 2, namespaces[ms % 2], low_bits=ms) for ms in range(9)]
+        await put(tasks, *rows)
+        rows.sort(key=lambda each: each.ref, reverse=descending)
+        for limit in (1, 2, 8, 9, 10):
+            found: list[TaskRow] = []
+            start = start_of(bucket_end_ms(bucket) if descending else 0)
+            for _ in range(20):
+                (page,) = await tasks.scan([(bucket, SHARD)], start, limit, descending)
+                assert len(page.tasks) <= limit
+                found += [stored.row for stored in page.tasks]
+                if page.complete:
+                    break
+                start = page.tasks[-1].row.ref
+            assert found == rows
+
+    @pytest.mark.parametrize("descending", [False, True])
+    async def test_facts_are_told_and_facts_without_a_row_are_passed_over(
+        self, tasks: TaskStore, descending: bool
+    ) -> None:
+        bucket, namespace = fresh_bucket(), namespace_id()
+        bare = [row(bucket_start_ms(bucket) + ms, namespace) for ms in (1, 2, 3, 5, 6, 7)]
+        stored = row(bucket_start_ms(bucket) + 4, namespace)
+        await put(tasks, stored)
+        await tasks.mark([Mark(each.ref, FactKind.DISPATCHED, 5) for each in [stored, *bare]])
+        start = start_of(bucket_end_ms(bucket) if descending else 0)
+        (page,) = await tasks.scan([(bucket, SHARD)], start, 2, descending)
+        assert page.tasks == [StoredTask(stored, Facts(dispatched_ms=5))]

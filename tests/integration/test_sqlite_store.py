@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +16,7 @@ from bucketsched.adapters.sqlite.checkpoints import SqliteCheckpointStore
 from bucketsched.adapters.sqlite.database import Database
 from bucketsched.adapters.sqlite.store import PAGE_BYTES_MAX, ROW_BYTES, SqliteTaskStore
 from bucketsched.adapters.sqlite.writer import ROWS_PER_COMMIT_MAX
-from bucketsched.core.catalog import QueueKind
+from bucketsched.core.catalog import Queue, QueueKind
 from bucketsched.core.checkpoint import NO_OFFSET
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NoRoom, NotWritten, Unavailable
@@ -189,3 +190,37 @@ async def test_of_a_large_insert_only_what_did_not_fit_is_refused(database: Data
     assert any(answer is None for answer in answers)
     assert any(isinstance(answer, NotWritten) for answer in answers)
     assert await still_there(store, rows) == [answer is None for answer in answers]
+
+
+async def test_presences_go_a_day_after_the_rows_of_their_partition(database: Database) -> None:
+    await SqliteCatalog(database).create_queue(Queue(NAMESPACE, "default", "default", QueueKind.WORKER))
+    store = SqliteTaskStore(database)
+    long_ago, before, after = (row(NOW_MS - 2 * DAY_MS + ms) for ms in (-DAY_MS, -BUCKET_MS, BUCKET_MS))
+    waiting = row(NOW_MS - 4 * DAY_MS)
+    await store.insert([long_ago, before, after, waiting])
+    await store.mark([Mark(r.ref, FactKind.DISPATCHED, r.due_ms) for r in (long_ago, before, after)])
+    window = (NAMESPACE, "default", 0, 1 << 40, 100)
+    assert [bucket for bucket, _ in await store.partitions(*window)] == [
+        each.bucket for each in (waiting, long_ago, before, after)
+    ]
+    assert await store.purge(NOW_MS, DAY_MS) == 3
+    assert [bucket for bucket, _ in await store.partitions(*window)] == [waiting.bucket, after.bucket]
+    await store.insert([before])  # that its presence was stored is forgotten, too
+    assert before.bucket in [bucket for bucket, _ in await store.partitions(*window)]
+
+
+async def test_rows_and_presences_are_stored_together_or_not_at_all(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, stored = SqliteTaskStore(database), row(NOW_MS)
+
+    def fail(connection: sqlite3.Connection, presences: object) -> None:
+        raise sqlite3.OperationalError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "insert_presences", fail)
+        (answer,) = await store.insert([stored])
+        assert isinstance(answer, NotWritten)
+    assert await still_there(store, [stored]) == [False]
+    assert await store.insert([stored]) == [None]
+    assert await store.partitions(NAMESPACE, "default", 0, 1 << 40, 100) == [(stored.bucket, 1)]

@@ -22,6 +22,7 @@ from bucketsched.core.checkpoint import Checkpoint, CheckpointCorrupt
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
 from bucketsched.core.idempotency import Claim
+from bucketsched.core.presence import Partition, Presence, presence_of
 from bucketsched.core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
 from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
@@ -38,7 +39,8 @@ WRITE_S = 1.0
 SLOW_READ_S_MAX = 1.8
 """Less than REQUEST_S: the answer is waited for, and is that of long ago."""
 REPLICAS, QUORUM = 3, 2
-Partition = tuple[int, int]
+END = b"\xff" * PLACE_BYTES
+"""Behind every place."""
 
 
 @dataclass(slots=True)
@@ -57,9 +59,11 @@ class Replica:
     partitions: defaultdict[Partition, dict[bytes, Cell]] = field(default_factory=lambda: defaultdict(dict))
     checkpoints: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """By range: the order, and the checkpoint encoded."""
+    presences: set[Presence] = field(default_factory=set)
     missed: list[Callable[[Replica], None]] = field(default_factory=list)
 
     def put(self, partition: Partition, rows: Sequence[TaskRow]) -> None:
+        self.presences.update(map(presence_of, rows))
         for row in rows:
             self.partitions[partition].setdefault(row.ref[:PLACE_BYTES], Cell()).row = row
 
@@ -365,6 +369,36 @@ class SimTaskStore:
 
         refs: list[bytes] = await self._ask(lambda: self._cassandra.read(answer))
         return refs
+
+    async def partitions(
+        self, namespace_id: bytes, queue: str, from_bucket: int, until_bucket: int, limit: int, descending: bool = False
+    ) -> list[Partition]:
+        """See ports.TaskStore."""
+
+        def answer(one: Replica, other: Replica) -> list[Partition]:
+            both = (p for p in one.presences | other.presences if p[:2] == (namespace_id, queue))
+            found = ((p.bucket, p.shard) for p in both if from_bucket <= p.bucket < until_bucket)
+            return sorted(found, reverse=descending)[:limit]
+
+        partitions: list[Partition] = await self._ask(lambda: self._cassandra.read(answer))
+        return partitions
+
+    async def scan(
+        self, partitions: Sequence[Partition], start: bytes, limit: int, descending: bool = False
+    ) -> list[Page]:
+        """See ports.TaskStore."""
+        place = start[:PLACE_BYTES]
+        low, high = (b"", place) if descending else (place + b"\0", END)
+
+        def page(one: Replica, other: Replica, partition: Partition) -> Page:
+            found = [task for _, task in stored_between(one, other, partition, low, high)]
+            return Page((found[::-1] if descending else found)[:limit], complete=len(found) <= limit)
+
+        def answer(one: Replica, other: Replica) -> list[Page]:
+            return [page(one, other, partition) for partition in partitions]
+
+        pages: list[Page] = await self._ask(lambda: self._cassandra.read(answer))
+        return pages
 
     async def mark(self, marks: Sequence[Mark]) -> None:
         """See ports.TaskStore."""

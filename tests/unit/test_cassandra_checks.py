@@ -12,7 +12,7 @@ from bucketsched.adapters.cassandra.store import CassandraTaskStore
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.config import CassandraSettings
 from bucketsched.core.errors import Unavailable
-from bucketsched.core.task import TaskBody
+from bucketsched.core.task import RowRef, TaskBody
 from bucketsched.core.task_id import mint
 from bucketsched.encoding.rows import encode_body
 
@@ -20,7 +20,7 @@ BUCKET, SHARD, OTHER = 1_000, 12, 13
 DUE_MS = BUCKET * 60_000 + 7
 NAMESPACE = b"n" * 16
 TASK = mint(DUE_MS, SHARD, 1)
-STATEMENTS = dict.fromkeys(("insert", "get", "read_start", "read_after", "pending"))
+STATEMENTS = dict.fromkeys(("insert", "get", "read_start", "read_after", "pending", "scan", "scan_back"))
 
 
 class Session:
@@ -43,7 +43,7 @@ class Session:
 
 
 def store(session: Session) -> CassandraTaskStore:
-    return CassandraTaskStore(session, CassandraSettings(), SystemClock(0), 1_000, STATEMENTS, {})  # type: ignore[arg-type]
+    return CassandraTaskStore(session, CassandraSettings(), SystemClock(0), 1_000, STATEMENTS, {}, None)  # type: ignore[arg-type]
 
 
 def row(
@@ -79,6 +79,11 @@ async def test_rows_of_another_partition_are_not(place: dict[str, Any]) -> None:
         with pytest.raises(Unavailable):
             await store(session).read_partition(BUCKET, SHARD, None, DUE_MS + 1, 10)
         assert session.distrusted
+        for descending in (False, True):
+            session = Session(*rows)
+            with pytest.raises(Unavailable):
+                await store(session).scan([(BUCKET, SHARD)], RowRef(0, NAMESPACE, TASK, 0, 0).pack(), 10, descending)
+            assert session.distrusted
     session = Session(pending(), pending(**place))
     with pytest.raises(Unavailable):
         await store(session).pending_refs(BUCKET, [SHARD], 0, DUE_MS + 1)

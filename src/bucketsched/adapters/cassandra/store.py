@@ -12,11 +12,13 @@ from typing import Any
 
 from ...config import CassandraSettings
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.presence import OUTLIVES_S, KnownPresences, Partition, Presence, presence_of
 from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Clock, Page
-from .group_commit import GroupCommit, Limits, Write
+from .group_commit import Answer, GroupCommit, Limits, Write
+from .presence import PresenceTable
 from .session import CassandraSession, Row
 
 TTL_S_MIN = 3_600
@@ -39,6 +41,9 @@ BODY_BYTES_GUESS_MAX = 1024 * 1024
 DECODE_ROWS_PER_TURN = 200
 """Rows made from one read before others get the event loop."""
 
+SCANS_IN_FLIGHT_MAX = 32
+"""Partitions that listings read at the same time."""
+
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 _PARTITION = struct.Struct(">HiBHiB")
 _PLACE = ("bucket", "shard", "due_at", "namespace_id", "task_id")
@@ -56,6 +61,11 @@ _READ_START = f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? AND
 _READ_AFTER = (
     f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? "
     "AND (due_at, namespace_id, task_id) > (?, ?, ?) AND (due_at) < (?) LIMIT ?"
+)
+_SCAN, _SCAN_BACK = (
+    f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? "
+    f"AND (due_at, namespace_id, task_id) {behind} (?, ?, ?){order} LIMIT ?"
+    for behind, order in ((">", ""), ("<", " ORDER BY due_at DESC, namespace_id DESC, task_id DESC"))
 )
 _PENDING = (
     "SELECT due_at, namespace_id, task_id, generation, attempt, dispatched_at, cancelled_at, failed_at, moved_to "
@@ -85,12 +95,16 @@ class CassandraTaskStore:
         retention_ms: int,
         statements: dict[str, Any],
         facts: dict[FactKind, Any],
+        presence: PresenceTable,
     ) -> None:
         self._session = session
         self._clock = clock
         self._retention_s = retention_ms // 1000
         self._statements = statements
         self._facts = facts
+        self._presence = presence
+        self._known = KnownPresences()
+        self._scans = asyncio.Semaphore(SCANS_IN_FLIGHT_MAX)
         self._body_bytes = 1_024.0  # of late, on average
         limits = Limits(
             settings.batch_rows_max,
@@ -114,10 +128,12 @@ class CassandraTaskStore:
             "read_start": _READ_START,
             "read_after": _READ_AFTER,
             "pending": _PENDING,
+            "scan": _SCAN,
+            "scan_back": _SCAN_BACK,
         }
         statements = {name: await session.prepare(text) for name, text in texts.items()}
         facts = {kind: await session.prepare(_update(columns)) for kind, columns in _FACT_COLUMNS.items()}
-        return cls(session, settings, clock, retention_ms, statements, facts)
+        return cls(session, settings, clock, retention_ms, statements, facts, await PresenceTable.open(session))
 
     # ------------------------------------------------------------ writing
 
@@ -126,12 +142,35 @@ class CassandraTaskStore:
         now_s = self._clock.now_ms() // 1000
         last_due_ms = min(EXPIRES_S_MAX, now_s + TTL_S_MAX) * 1000
         kept = [row for row in rows if row.due_ms < last_due_ms]
-        answers = await self._inserts.write([self._insertion(row, now_s) for row in kept])
+        answers = await self._write(kept, now_s)
         if len(kept) == len(rows):
             return answers
         answer = iter(answers)
         late = NotWritten("cassandra: due later than a row can be kept")
         return [next(answer) if row.due_ms < last_due_ms else late for row in rows]
+
+    async def _write(self, rows: Sequence[TaskRow], now_s: int) -> list[Answer]:
+        """Rows, and the presences that are not known yet: a row is stored once both are."""
+        missing = self._known.missing(rows)
+        writes = [self._insertion(row, now_s) for row in rows]
+        written = await self._inserts.write(writes + [self._presence_insertion(p, now_s) for p in missing])
+        answers = written[: len(rows)]
+        if not missing:
+            return answers
+        absent = {p: answer for p, answer in zip(missing, written[len(rows) :], strict=True) if answer is not None}
+        # one that is as short-lived as a row of its partition may be (TTL_S_MIN) is written with each row
+        self._known.add(p for p in missing if p not in absent and self._presence_ttl_s(p, now_s) > TTL_S_MIN)
+        if absent:
+            for at, row in enumerate(rows):
+                if answers[at] is None and presence_of(row) in absent:
+                    answers[at] = OutcomeUnknown(f"stored, but not its presence: {absent[presence_of(row)]}")
+        return answers
+
+    def _presence_insertion(self, presence: Presence, now_s: int) -> Write:
+        return self._presence.insertion(presence, self._presence_ttl_s(presence, now_s))
+
+    def _presence_ttl_s(self, presence: Presence, now_s: int) -> int:
+        return _ttl_s(bucket_end_ms(presence.bucket) // 1000 + self._retention_s + OUTLIVES_S, now_s)
 
     def _insertion(self, row: TaskRow, now_s: int) -> Write:
         body = encode_body(row.body)
@@ -219,6 +258,33 @@ class CassandraTaskStore:
             for due_ms, namespace_id, task_id, generation, attempt, dispatched, cancelled, failed, moved in rows
             if generation is not None and dispatched is None and cancelled is None and failed is None and moved is None
         ]
+
+    async def partitions(
+        self, namespace_id: bytes, queue: str, from_bucket: int, until_bucket: int, limit: int, descending: bool = False
+    ) -> list[Partition]:
+        """See TaskStore."""
+        until_bucket = min(until_bucket, BUCKET_MAX)
+        return await self._presence.partitions(namespace_id, queue, from_bucket, until_bucket, limit, descending)
+
+    async def scan(
+        self, partitions: Sequence[Partition], start: bytes, limit: int, descending: bool = False
+    ) -> list[Page]:
+        """See TaskStore."""
+        place = RowRef.unpack(start)[:3]
+        return list(await asyncio.gather(*(self._scan(each, place, limit, descending) for each in partitions)))
+
+    async def _scan(self, partition: Partition, place: Row, limit: int, descending: bool) -> Page:
+        bucket, shard = partition
+        rows_max = min(limit, max(READ_ROWS_MIN, int(READ_BYTES_TARGET / self._body_bytes)))
+        statement = self._statements["scan_back" if descending else "scan"]
+        while True:
+            async with self._scans:
+                rows = await self._session.read(statement, (bucket, shard, *place, rows_max))
+            self._check(rows, bucket, (shard,))
+            tasks = await self._decode_in_turns(rows)
+            if tasks or len(rows) < rows_max:
+                return Page(tasks, complete=len(rows) < rows_max)
+            place = rows[-1][:3]  # nothing but facts without bodies: read on
 
     def _check(self, rows: list[Row], bucket: int, shards: Sequence[int]) -> None:
         """Raises Unavailable if these are rows of other partitions: whose they are is no business of who asked."""

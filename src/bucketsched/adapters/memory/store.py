@@ -17,6 +17,7 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.presence import Partition, Presence, presence_of
 from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
@@ -118,7 +119,8 @@ class MemoryTaskStore(Faults):
 
     def __init__(self) -> None:
         super().__init__()
-        self._partitions: defaultdict[tuple[int, int], _Partition] = defaultdict(_Partition)
+        self._partitions: defaultdict[Partition, _Partition] = defaultdict(_Partition)
+        self._presences: set[Presence] = set()
 
     async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
         """See TaskStore. A fault is the answer for every row; down: nothing is written."""
@@ -142,6 +144,7 @@ class MemoryTaskStore(Faults):
     def _put(self, row: TaskRow, body: bytes) -> None:
         cell = self._partitions[row.bucket, shard_in(row.task_id)].cell(row.ref[:PLACE_BYTES])
         cell.body, cell.generation, cell.attempt = body, row.generation, row.attempt
+        self._presences.add(presence_of(row))
 
     async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
         """See TaskStore."""
@@ -179,6 +182,33 @@ class MemoryTaskStore(Faults):
             for place, cell in self._partitions[bucket, shard].between(low, high)
             if not cell.facts.settled
         ]
+
+    async def partitions(
+        self, namespace_id: bytes, queue: str, from_bucket: int, until_bucket: int, limit: int, descending: bool = False
+    ) -> list[Partition]:
+        """See TaskStore."""
+        self._leave(await self._enter("partitions"))
+        found = (
+            p for p in self._presences if p[:2] == (namespace_id, queue) and from_bucket <= p.bucket < until_bucket
+        )
+        return sorted(((p.bucket, p.shard) for p in found), reverse=descending)[:limit]
+
+    async def scan(
+        self, partitions: Sequence[Partition], start: bytes, limit: int, descending: bool = False
+    ) -> list[Page]:
+        """See TaskStore."""
+        assert limit > 0, limit
+        self._leave(await self._enter("scan"))
+        return [
+            self._scan(self._partitions[partition], start[:PLACE_BYTES], limit, descending) for partition in partitions
+        ]
+
+    @staticmethod
+    def _scan(partition: _Partition, start: bytes, limit: int, descending: bool) -> Page:
+        places = partition.places
+        behind = reversed(places[: bisect_left(places, start)]) if descending else places[bisect_right(places, start) :]
+        stored = [(place, partition.cells[place]) for place in behind if partition.cells[place].body is not None]
+        return Page([_stored(*item) for item in stored[:limit]], complete=len(stored) <= limit)
 
     async def mark(self, marks: Sequence[Mark]) -> None:
         """See TaskStore."""

@@ -105,7 +105,17 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys (expires_ms);
 """
 
-MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS)
+_PRESENCE = """
+CREATE TABLE presence (
+    namespace_id BLOB NOT NULL,
+    queue TEXT NOT NULL,
+    bucket INTEGER NOT NULL,
+    shard INTEGER NOT NULL,
+    PRIMARY KEY (namespace_id, queue, bucket, shard)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS, _PRESENCE)
 """Each brings a file one version further; a file's version is its PRAGMA user_version."""
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.errors import NotWritten, OutcomeUnknown
+from ...core.presence import OUTLIVES_S, KnownPresences, Partition, Presence
 from ...core.task import (
     BUCKET_MS,
     NO_BODY,
@@ -25,6 +26,7 @@ from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Page
 from .database import Database, as_unavailable
+from .presence import insert_presences, purge_presences, read_partitions
 from .writer import ROWS_PER_COMMIT_WHEN_SHORT
 
 ROWS_PER_OPERATION_MAX = 250
@@ -54,6 +56,12 @@ _GET = f"SELECT {_COLUMNS} FROM tasks WHERE ({_KEY}) = (?, ?, ?, ?, ?)"
 _READ = f"""SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ? AND due_ms < ?
     AND (due_ms, namespace_id, task_id) > (?, ?, ?) AND body IS NOT NULL
     ORDER BY due_ms, namespace_id, task_id LIMIT ?"""
+_SCAN, _SCAN_BACK = (
+    f"""SELECT {_COLUMNS} FROM tasks WHERE bucket = ? AND shard = ?
+    AND (due_ms, namespace_id, task_id) {behind} (?, ?, ?) AND body IS NOT NULL
+    ORDER BY due_ms {order}, namespace_id {order}, task_id {order} LIMIT ?"""
+    for behind, order in ((">", "ASC"), ("<", "DESC"))
+)
 _PENDING = f"""SELECT due_ms, namespace_id, task_id, generation, attempt FROM tasks
     WHERE bucket = ? AND shard = ? AND due_ms >= ? AND due_ms < ? AND {_UNSETTLED} AND body IS NOT NULL
     ORDER BY due_ms, namespace_id, task_id"""
@@ -68,6 +76,7 @@ class SqliteTaskStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known = KnownPresences()
 
     async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
         """See ports.TaskStore. NoRoom where the disk is about to be full."""
@@ -78,15 +87,20 @@ class SqliteTaskStore:
 
     async def _insert_part(self, rows: Sequence[TaskRow], weight: int) -> list[NotWritten | OutcomeUnknown | None]:
         try:
-            await self._database.write(partial(self._insert, rows=rows), rows=weight)
+            await self._database.write(partial(self._insert, rows=rows), rows=weight, on_commit=self._known.add)
         except (NotWritten, OutcomeUnknown) as error:
             return [error] * len(rows)
         return [None] * len(rows)
 
-    def _insert(self, connection: sqlite3.Connection, rows: Sequence[TaskRow]) -> None:
+    def _insert(self, connection: sqlite3.Connection, rows: Sequence[TaskRow]) -> list[Presence]:
+        """Stores rows and presences; the presences that were not known."""
         if any(row.generation == 0 for row in rows):  # what was moved is no create: it was accepted before
             self._database.room.check_create(connection)
         _insert(connection, rows)
+        presences = self._known.missing(rows)
+        for start in range(0, len(presences), ROWS_PER_STATEMENT_MAX):
+            insert_presences(connection, presences[start : start + ROWS_PER_STATEMENT_MAX])
+        return presences
 
     async def get(self, due_ms: int, namespace_id: bytes, task_id: bytes) -> StoredTask | None:
         """See ports.TaskStore."""
@@ -98,19 +112,8 @@ class SqliteTaskStore:
     async def read_partition(self, bucket: int, shard: int, after: bytes | None, until_ms: int, limit: int) -> Page:
         """See ports.TaskStore."""
         last = RowRef.unpack(after)[:3] if after is not None else _BEFORE_ALL
-        parameters = (bucket, shard, until_ms, *last, limit + 1)
-
-        def read(connection: sqlite3.Connection) -> Page:
-            found: list[StoredTask] = []
-            size = 0
-            for row in connection.execute(_READ, parameters):
-                if len(found) == limit or size >= PAGE_BYTES_MAX:
-                    return Page(found, False)
-                found.append(_stored(row))
-                size += len(row[-1])
-            return Page(found, True)
-
-        return await self._database.read(read)
+        parameters = (bucket, shard, until_ms, *last)
+        return await self._database.read(lambda connection: _page(connection, _READ, parameters, limit))
 
     async def pending_refs(self, bucket: int, shards: Sequence[int], from_ms: int, until_ms: int) -> list[bytes]:
         """See ports.TaskStore."""
@@ -120,6 +123,24 @@ class SqliteTaskStore:
             for shard in shards:
                 rows += connection.execute(_PENDING, (bucket, shard, from_ms, until_ms)).fetchall()
             return [RowRef(*row).pack() for row in rows]
+
+        return await self._database.read(read)
+
+    async def partitions(
+        self, namespace_id: bytes, queue: str, from_bucket: int, until_bucket: int, limit: int, descending: bool = False
+    ) -> list[Partition]:
+        """See ports.TaskStore."""
+        parameters = (namespace_id, queue, from_bucket, until_bucket, limit)
+        return await self._database.read(lambda connection: read_partitions(connection, parameters, descending))
+
+    async def scan(
+        self, partitions: Sequence[Partition], start: bytes, limit: int, descending: bool = False
+    ) -> list[Page]:
+        """See ports.TaskStore."""
+        statement, place = _SCAN_BACK if descending else _SCAN, RowRef.unpack(start)[:3]
+
+        def read(connection: sqlite3.Connection) -> list[Page]:
+            return [_page(connection, statement, (*partition, *place), limit) for partition in partitions]
 
         return await self._database.read(read)
 
@@ -147,7 +168,28 @@ class SqliteTaskStore:
                 removed += count
                 if count < step:
                     break
+            purge = partial(self._purge_presences, bucket=(before_ms - OUTLIVES_S * 1000) // BUCKET_MS)
+            for _ in range(PURGE_ROWS_MAX // step):
+                if await self._database.write(purge, rows=step) < step:
+                    break
         return removed
+
+    def _purge_presences(self, connection: sqlite3.Connection, bucket: int) -> int:
+        """Removes some presences from before this bucket whose partitions are empty; how many."""
+        removed = purge_presences(connection, bucket, ROWS_PER_OPERATION_MAX)
+        self._known.forget(removed)
+        return len(removed)
+
+
+def _page(connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...], limit: int) -> Page:
+    found: list[StoredTask] = []
+    size = 0
+    for row in connection.execute(statement, (*parameters, limit + 1)):
+        if len(found) == limit or size >= PAGE_BYTES_MAX:
+            return Page(found, False)
+        found.append(_stored(row))
+        size += len(row[-1])
+    return Page(found, True)
 
 
 def _parts(rows: Sequence[TaskRow]) -> Iterator[tuple[Sequence[TaskRow], int]]:
