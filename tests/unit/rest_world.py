@@ -24,7 +24,9 @@ class RestWorld(ServiceWorld):
     def app(self, loopback_only: bool = True) -> ASGIApp:
         queues = QueueService(self.catalog, self.directory, None, self.clock)
         gather = lambda: [GaugeMetricFamily("bucketsched_ranges", "Ranges held", 64)]  # noqa: E731
-        services = RestServices("embedded", "1.2.3", self.tasks, queues, self.limits, lambda: self.serving, gather)
+        services = RestServices(
+            "embedded", "1.2.3", self.tasks, self.queries, queues, self.limits, lambda: self.serving, gather
+        )
         return application(services, loopback_only)
 
     async def start(self) -> RestWorld:

@@ -19,6 +19,7 @@ from bucketsched.core.task_change import ChangeResult, TaskChange
 from bucketsched.core.validation import Limits
 from bucketsched.ports import CancelResult, Changed, HintAnswer
 from bucketsched.service.directory import Directory
+from bucketsched.service.queries import TaskQueries
 from bucketsched.service.tasks import TaskService
 
 NOW_MS = bucket_start_ms(29_407_868) + 30_123
@@ -87,6 +88,7 @@ class ServiceWorld:
         self.directory = Directory(self.catalog, self.clock)
         self.limits = limits or Limits()
         self.tasks = TaskService(self.store, self.keys, self.directory, self.owners, self.clock, constants, self.limits)
+        self.queries = TaskQueries(self.store, self.catalog, self.directory, self.clock, constants, self.limits)
 
     async def prepare(self) -> ServiceWorld:
         """The default namespace and queue."""

@@ -51,7 +51,7 @@ class Api(ServiceWorld):
         queues = QueueService(self.catalog, self.directory, None, self.clock)
         namespaces = NamespaceService(self.catalog, self.clock)
         services = [
-            TaskServicer(self.tasks).service(),
+            TaskServicer(self.tasks, self.queries).service(),
             QueueServicer(queues).service(),
             NamespaceServicer(namespaces).service(),
             InfoServicer("1.2.3", "embedded", CLUSTER.shards, self.limits, self.clock).service(),

@@ -28,7 +28,7 @@ def imported(path: Path) -> ModuleType:
 
 
 def test_all_are_there() -> None:
-    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "update", "webhook"}
+    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "list", "update", "webhook"}
     assert {path.stem for path in EXAMPLES} >= known
 
 
@@ -78,6 +78,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("quickstart", (), "hello 4: due"),
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
+        ("list", (), "left after cancelling those of today: ['48']"),
         ("sync", (), "threads: 200 tasks"),
         ("update", (), "too late: ALREADY_DISPATCHED"),
         ("webhook", (), "order 2, signed by us, at the try 2"),

@@ -17,7 +17,7 @@ from bucketsched.api.rest.errors import Refusal
 from bucketsched.api.rest.gate import Gate
 
 PATHS = {
-    "/tasks": {"post"},
+    "/tasks": {"get", "post"},
     "/tasks:batch": {"post"},
     "/tasks/{task_id}": {"get", "patch"},
     "/tasks/{task_id}/run": {"post"},
@@ -112,7 +112,7 @@ async def test_unknown_paths(rest: RestWorld, path: str) -> None:
         ("GET", "/tasks:batch", "POST"),
         ("PUT", "/tasks/x", "GET, PATCH"),
         ("DELETE", "/queues", "GET, POST"),
-        ("OPTIONS", "/tasks", "POST"),
+        ("OPTIONS", "/tasks", "GET, POST"),
         ("POST", "/health", "GET"),
         ("NONSENSE", "/queues/x", "GET"),
     ],

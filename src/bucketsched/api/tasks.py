@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ..core import task_id as ids
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from ..core.durations import duration_ms, timestamp_ms
 from ..core.errors import InvalidArgument, RequestError, Unavailable
 from ..core.task import Priority, StoredTask, TaskState, fold
 from ..core.task_change import ChangeResult
+from ..core.task_query import TaskOrder, TaskQuery
 from ..core.task_update import TaskUpdate
 from ..core.validation import NewTask
 from ..ports import CancelResult
+from ..service.queries import TaskQueries
 from ..service.tasks import Created, CreateResult, TaskService
 from ..stubs.v1 import task_pb2 as pb
 from .errors import Context, code_of, message_of, retry_delay
@@ -49,6 +53,15 @@ _UPDATE_OUTCOMES = {
     ChangeResult.ALREADY_CANCELLED: pb.UPDATE_OUTCOME_ALREADY_CANCELLED,
     ChangeResult.ALREADY_FAILED: pb.UPDATE_OUTCOME_ALREADY_FAILED,
 }
+_ORDERS = {
+    pb.TASK_ORDER_UNSPECIFIED: TaskOrder.NEXT,
+    pb.TASK_ORDER_NEXT: TaskOrder.NEXT,
+    pb.TASK_ORDER_NEWEST: TaskOrder.NEWEST,
+}
+_ASKED_STATES: dict[int, TaskState | None] = {
+    pb.TASK_STATE_UNSPECIFIED: None,
+    **{number: state for state, number in _STATES.items()},
+}
 UPDATABLE = frozenset({"payload", "content_type", "metadata", "priority", "due_time", "delay"})
 """What an update mask may name."""
 
@@ -56,8 +69,8 @@ UPDATABLE = frozenset({"payload", "content_type", "metadata", "priority", "due_t
 class TaskServicer:
     """Serves the use cases of tasks."""
 
-    def __init__(self, tasks: TaskService) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: TaskService, queries: TaskQueries) -> None:
+        self._tasks, self._queries = tasks, queries
 
     def service(self) -> Service:
         """To be added to a server."""
@@ -67,6 +80,7 @@ class TaskServicer:
                 "CreateTask": unary(self.create_task, pb.CreateTaskRequest),
                 "BatchCreateTasks": unary(self.batch_create_tasks, pb.BatchCreateTasksRequest),
                 "GetTask": unary(self.get_task, pb.GetTaskRequest),
+                "ListTasks": unary(self.list_tasks, pb.ListTasksRequest),
                 "CancelTask": unary(self.cancel_task, pb.CancelTaskRequest),
                 "UpdateTask": unary(self.update_task, pb.UpdateTaskRequest),
                 "RunTaskNow": unary(self.run_task_now, pb.RunTaskNowRequest),
@@ -95,6 +109,11 @@ class TaskServicer:
         """The task as it stands."""
         stored = await self._tasks.get(request.namespace or DEFAULT_NAMESPACE, request.task_id)
         return pb.GetTaskResponse(task=task_message(stored))
+
+    async def list_tasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        """A page of tasks."""
+        page = await self._queries.list(task_query(request), request.page_size, request.page_token)
+        return pb.ListTasksResponse(tasks=map(task_message, page.tasks), next_page_token=page.next_page_token)
 
     async def cancel_task(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
         """What became of the cancel, for good."""
@@ -153,6 +172,31 @@ def task_update(request: pb.UpdateTaskRequest) -> TaskUpdate:
         delay_ms=delay_ms,
         expected_generation=request.expected_generation if request.HasField("expected_generation") else None,
     )
+
+
+def task_query(request: pb.ListTasksRequest) -> TaskQuery:
+    """The query that is asked for. Raises InvalidArgument where it can't be told."""
+    if request.state not in _ASKED_STATES:
+        raise InvalidArgument("state", f"is the unknown number {request.state}")
+    if request.order not in _ORDERS:
+        raise InvalidArgument("order", f"must be NEXT or NEWEST, is the unknown number {request.order}")
+    return TaskQuery(
+        request.namespace or DEFAULT_NAMESPACE,
+        request.queue,
+        request.type,
+        _ASKED_STATES[request.state],
+        _bound(request, "due_from"),
+        _bound(request, "due_until"),
+        dict(request.metadata),
+        _ORDERS[request.order],
+    )
+
+
+def _bound(request: pb.ListTasksRequest, field: Literal["due_from", "due_until"]) -> int | None:
+    if not request.HasField(field):
+        return None
+    instant = getattr(request, field)
+    return timestamp_ms(instant.seconds, instant.nanos, field)
 
 
 def _when(request: pb.CreateTaskRequest | pb.UpdateTaskRequest) -> tuple[int | None, int | None]:

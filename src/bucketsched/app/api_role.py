@@ -18,6 +18,7 @@ from ..core.validation import Limits
 from ..ports import Catalog, Clock, KeyStore, Owners, TaskStore, Topics
 from ..service.directory import Directory
 from ..service.namespaces import NamespaceService
+from ..service.queries import TaskQueries
 from ..service.queues import QueueService
 from ..service.tasks import TaskService
 
@@ -43,10 +44,11 @@ class ApiRole:
         limits: Limits,
     ) -> None:
         self.tasks = TaskService(store, keys, directory, owners, clock, constants, limits)
+        self._queries = TaskQueries(store, catalog, directory, clock, constants, limits)
         self._queues = QueueService(catalog, directory, topics, clock)
         self._mode, self._limits = mode, limits
         self._services = [
-            TaskServicer(self.tasks).service(),
+            TaskServicer(self.tasks, self._queries).service(),
             QueueServicer(self._queues).service(),
             NamespaceServicer(NamespaceService(catalog, clock)).service(),
             InfoServicer(version("bucketsched"), mode, constants.shards, limits, clock).service(),
@@ -65,7 +67,7 @@ class ApiRole:
             from ..api.rest.application import RestServices, application
 
             about = self._mode, version("bucketsched")
-            services = RestServices(*about, self.tasks, self._queues, self._limits, healthy, gather)
+            services = RestServices(*about, self.tasks, self._queries, self._queues, self._limits, healthy, gather)
             return application(services, is_loopback(split_address(address)[0]))
 
         return RestServer(address, build, drain_s)

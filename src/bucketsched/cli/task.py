@@ -1,4 +1,4 @@
-"""`bucketsched task`: create, get, update, run-now, cancel."""
+"""`bucketsched task`: create, get, list, update, run-now, cancel."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import click
 
 from .connection import Connection, connection_options
 from .exit_code import ExitCode
-from .output import instant, show
+from .output import instant, show, show_all
 from .parameters import INSTANT, LENGTH, PAIR
 
 if TYPE_CHECKING:
-    from ..client import TaskInfo
+    from ..client import Client, TaskInfo
 
+PAGE_MAX = 1_000
+_COLUMNS = ("task_id", "queue", "type", "state", "due", "metadata")
 TEXT_MAX = 1_000
 """Characters of a payload that a table shows."""
 
 
 @click.group()
 def task() -> None:
-    """Create, show, change and cancel tasks."""
+    """Create, show, find, change and cancel tasks."""
 
 
 @task.command()
@@ -109,6 +111,50 @@ def get(connection: Connection, task_id: str) -> None:
     """Show a task."""
     found = connection.call(lambda client: client.get(task_id))
     show(connection, _described(found, connection.output == "table"))
+
+
+@task.command("list")
+@click.option("--queue", default="", help="Those of one queue [all].")
+@click.option("--type", "task_type", default="", help="Those of one type.")
+@click.option("--state", type=click.Choice(["pending", "dispatched", "cancelled", "failed"]))
+@click.option("--due-from", type=INSTANT, help="Due then or later: 2026-12-24T18:00:00Z.")
+@click.option("--due-until", type=INSTANT, help="Due before.")
+@click.option("--metadata", type=PAIR, multiple=True, help="With this in their metadata. May be given many times.")
+@click.option("--newest", is_flag=True, help="The latest due first, not the earliest.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@connection_options
+def list_(
+    connection: Connection,
+    queue: str,
+    task_type: str,
+    state: str | None,
+    due_from: datetime | None,
+    due_until: datetime | None,
+    metadata: tuple[tuple[str, str], ...],
+    newest: bool,
+    limit: int,
+) -> None:
+    """Find tasks, by due time. Everything given must hold."""
+
+    async def found(client: Client) -> list[TaskInfo]:
+        tasks: list[TaskInfo] = []
+        async for each in client.list_tasks(
+            queue=queue,
+            type=task_type,
+            state=state and state.upper(),
+            due_from=due_from,
+            due_until=due_until,
+            metadata=_unique(metadata),
+            order="newest" if newest else "next",
+            page_size=min(limit, PAGE_MAX),
+        ):
+            tasks.append(each)
+            if len(tasks) == limit:
+                break
+        return tasks
+
+    rows = [_described(each, connection.output == "table") for each in connection.call(found)]
+    show_all(connection, "tasks", _COLUMNS, rows)
 
 
 @task.command()

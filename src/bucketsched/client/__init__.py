@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..core.catalog import QueueKind
 from ..core.task import Priority, TaskState
+from ..core.task_query import TaskOrder
 from .client import Client
 from .create_batcher import BatchLimits
 from .model import (
@@ -41,6 +42,7 @@ __all__ = [
     "SyncClient",
     "Task",
     "TaskInfo",
+    "TaskOrder",
     "TaskState",
     "UpdateOutcome",
     "UpdateResult",

@@ -14,7 +14,8 @@ import grpc
 
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, QueueKind
 from ..core.errors import BucketschedError, InvalidArgument, RequestError, Unavailable
-from ..core.task import Priority
+from ..core.task import Priority, TaskState
+from ..core.task_query import TaskOrder
 from ..errors import CreateUnavailable
 from ..stubs.v1 import (
     info_pb2,
@@ -42,6 +43,7 @@ from .model import (
     UpdateResult,
 )
 from .retry import pauses
+from .task_list import build_list
 from .webhook import Webhook
 from .webhook_message import to_message
 
@@ -226,6 +228,32 @@ class Client:
         message = task_pb2.RunTaskNowRequest(namespace=self.namespace, task_id=task_id)
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).RunTaskNow, message)
         return convert.update_outcome(response.outcome)
+
+    async def list_tasks(
+        self,
+        *,
+        queue: str = "",
+        type: str = "",
+        state: TaskState | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        order: TaskOrder | str = TaskOrder.NEXT,
+        page_size: int = LIST_PAGE,
+    ) -> AsyncIterator[TaskInfo]:
+        """All tasks that match everything given, page after page: `async for task in client.list_tasks(...)`.
+
+        In the order of their due times, with NEWEST the latest one first; `due_until` itself is left out. Tasks that
+        are created or moved meanwhile may be there or not. Raises NotFound (queue).
+        """
+        message = build_list(self.namespace, queue, type, state, due_from, due_until, metadata, order, page_size)
+        while True:
+            response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).ListTasks, message)
+            for found in response.tasks:
+                yield convert.task(found)
+            if not response.next_page_token:
+                return
+            message.page_token = response.next_page_token
 
     # ------------------------------------------------------------ queues and namespaces
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -17,8 +17,9 @@ from typing import Any, Self, TypeVar
 
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, QueueKind
 from ..core.errors import BucketschedError, Unavailable
-from ..core.task import Priority
-from .client import DEFAULT_TARGET, Client
+from ..core.task import Priority, TaskState
+from ..core.task_query import TaskOrder
+from .client import DEFAULT_TARGET, LIST_PAGE, Client
 from .create_batcher import BatchLimits
 from .model import (
     CancelOutcome,
@@ -188,6 +189,36 @@ class SyncClient:
     def run_now(self, task_id: str) -> UpdateOutcome:
         """See Client.run_now."""
         return self._run(lambda: self._client.run_now(task_id))
+
+    def list_tasks(
+        self,
+        *,
+        queue: str = "",
+        type: str = "",
+        state: TaskState | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        order: TaskOrder | str = TaskOrder.NEXT,
+        page_size: int = LIST_PAGE,
+    ) -> Iterator[TaskInfo]:
+        """See Client.list_tasks."""
+        tasks = self._client.list_tasks(
+            queue=queue,
+            type=type,
+            state=state,
+            due_from=due_from,
+            due_until=due_until,
+            metadata=metadata,
+            order=order,
+            page_size=page_size,
+        )
+
+        async def following() -> TaskInfo | None:
+            return await anext(tasks, None)
+
+        while (task := self._run(following)) is not None:
+            yield task
 
     # ------------------------------------------------------------ queues and namespaces
 

@@ -17,6 +17,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from ...core.validation import Limits
+from ...service.queries import TaskQueries
 from ...service.queues import QueueService
 from ...service.tasks import TaskService
 from .bodies import Bodies
@@ -24,6 +25,7 @@ from .changes import ChangeRoutes
 from .errors import Refusal, error_response
 from .gate import Gate
 from .health import HealthRoutes
+from .listing import ListingRoutes
 from .models import COMPONENTS
 from .queues import QueueRoutes
 from .routes import Routes
@@ -43,6 +45,7 @@ class RestServices:
     mode: str
     version: str
     tasks: TaskService
+    queries: TaskQueries
     queues: QueueService
     limits: Limits
     healthy: Callable[[], bool]
@@ -72,6 +75,7 @@ def application(services: RestServices, loopback_only: bool) -> ASGIApp:
     app.add_exception_handler(HTTPException, _answer_http)
     bodies, routes = Bodies(), Routes(app)
     TaskRoutes(services.tasks, services.limits, bodies).add_to(routes)
+    ListingRoutes(services.queries).add_to(routes)
     ChangeRoutes(services.tasks, services.limits, bodies).add_to(routes)
     QueueRoutes(services.queues, bodies).add_to(routes)
     HealthRoutes(services.mode, services.version, services.healthy, services.gather).add_to(routes)

@@ -131,6 +131,13 @@ class Task(BaseModel):
     payload_base64: Annotated[str | None, described("Where it is not.", contentEncoding="base64")] = None
 
 
+class Tasks(BaseModel):
+    """A page, in the order asked for."""
+
+    tasks: list[Task]
+    next_page_token: Annotated[str, described("Empty: there are no more. Else there may be some.")]
+
+
 class Cancelled(BaseModel):
     """It will not be dispatched, for good."""
 

@@ -40,11 +40,13 @@ class Route(APIRoute):
         """The handler."""
         handle = super().get_route_handler()
         known = {parameter.alias for parameter in self.dependant.query_params}
+        described = (self.openapi_extra or {}).get("parameters", ())
+        families = tuple(parameter["name"].partition("{")[0] for parameter in described)
 
         async def answer(request: Request) -> Response:
             try:
                 if request.scope["query_string"]:
-                    _check_query(request, known)
+                    _check_query(request, known, families)
                 return await handle(request)
             except HTTPException:
                 raise
@@ -100,11 +102,12 @@ def _argument(error: RequestValidationError) -> InvalidArgument:
     return InvalidArgument(str(first["loc"][-1]), str(first["msg"]).replace("Input should be", "must be"))
 
 
-def _check_query(request: Request, known: set[str]) -> None:
+def _check_query(request: Request, known: set[str], families: tuple[str, ...]) -> None:
+    """`families`: beginnings of names, such as "metadata.", that any name may follow."""
     given = [name for name, _ in request.query_params.multi_items()]
     for name in given:
-        if name not in known:
-            there_are = f"there are {', '.join(sorted(known))}" if known else "there are none here"
+        if name not in known and not (name.startswith(families) and name not in families):
+            there_are = f"there are {', '.join(sorted(known | set(families)))}" if known else "there are none here"
             raise InvalidArgument(name, f"there is no such query parameter; {there_are}")
         if given.count(name) > 1:
             raise InvalidArgument(name, "is given twice")

@@ -73,6 +73,30 @@ TASK_STATE_FAILED: TaskState.ValueType  # 4
 """Could not be handed on; fail_reason says why."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
+class _TaskOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaskOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TASK_ORDER_UNSPECIFIED: _TaskOrder.ValueType  # 0
+    """Same as NEXT."""
+    TASK_ORDER_NEXT: _TaskOrder.ValueType  # 1
+    """The earliest due."""
+    TASK_ORDER_NEWEST: _TaskOrder.ValueType  # 2
+    """The latest due."""
+
+class TaskOrder(_TaskOrder, metaclass=_TaskOrderEnumTypeWrapper):
+    """Which tasks of a listing come first."""
+
+TASK_ORDER_UNSPECIFIED: TaskOrder.ValueType  # 0
+"""Same as NEXT."""
+TASK_ORDER_NEXT: TaskOrder.ValueType  # 1
+"""The earliest due."""
+TASK_ORDER_NEWEST: TaskOrder.ValueType  # 2
+"""The latest due."""
+Global___TaskOrder: _TypeAlias = TaskOrder  # noqa: Y015
+
 class _CancelOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -483,6 +507,111 @@ class GetTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTaskResponse: _TypeAlias = GetTaskResponse  # noqa: Y015
+
+@_typing.final
+class ListTasksRequest(_message.Message):
+    """Everything that is given must hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DUE_FROM_FIELD_NUMBER: _builtins.int
+    DUE_UNTIL_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    queue: _builtins.str
+    """Empty: all queues."""
+    type: _builtins.str
+    state: Global___TaskState.ValueType
+    order: Global___TaskOrder.ValueType
+    page_size: _builtins.int
+    """0: 100. At most 1,000."""
+    page_token: _builtins.str
+    """Where the page of this next_page_token ended; everything else but page_size as it was there."""
+    @_builtins.property
+    def due_from(self) -> _timestamp_pb2.Timestamp:
+        """Without: everything that is kept."""
+
+    @_builtins.property
+    def due_until(self) -> _timestamp_pb2.Timestamp:
+        """Tasks due before it. Without: everything."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Each of these is in the task's metadata."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        type: _builtins.str = ...,
+        state: Global___TaskState.ValueType = ...,
+        due_from: _timestamp_pb2.Timestamp | None = ...,
+        due_until: _timestamp_pb2.Timestamp | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        order: Global___TaskOrder.ValueType = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_from", b"due_from", "due_until", b"due_until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_from", b"due_from", "due_until", b"due_until", "metadata", b"metadata", "namespace", b"namespace", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "queue", b"queue", "state", b"state", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
+
+@_typing.final
+class ListTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: there are no more. Else there may be some."""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___Task] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
 
 @_typing.final
 class CancelTaskRequest(_message.Message):

@@ -50,6 +50,11 @@ class TaskServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_task__pb2.GetTaskRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_task__pb2.GetTaskResponse.FromString,
                 _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/bucketsched.v1.TaskService/ListTasks',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
         self.CancelTask = channel.unary_unary(
                 '/bucketsched.v1.TaskService/CancelTask',
                 request_serializer=bucketsched_dot_v1_dot_task__pb2.CancelTaskRequest.SerializeToString,
@@ -88,6 +93,13 @@ class TaskServiceServicer:
 
     def GetTask(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """Finds tasks, in the order of their due times. A page may be short, or empty, and not be the last one.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -131,6 +143,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.GetTask,
                     request_deserializer=bucketsched_dot_v1_dot_task__pb2.GetTaskRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_task__pb2.GetTaskResponse.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.ListTasksRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.ListTasksResponse.SerializeToString,
             ),
             'CancelTask': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTask,
@@ -230,6 +247,33 @@ class TaskService:
             '/bucketsched.v1.TaskService/GetTask',
             bucketsched_dot_v1_dot_task__pb2.GetTaskRequest.SerializeToString,
             bucketsched_dot_v1_dot_task__pb2.GetTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/ListTasks',
+            bucketsched_dot_v1_dot_task__pb2.ListTasksRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.ListTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

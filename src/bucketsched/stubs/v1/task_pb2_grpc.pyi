@@ -40,6 +40,8 @@ class TaskServiceStub:
     BatchCreateTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.BatchCreateTasksRequest, _task_pb2.BatchCreateTasksResponse]
     """Accepts many tasks; each item has its own result, in the order of the requests."""
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]
+    ListTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]
+    """Finds tasks, in the order of their due times. A page may be short, or empty, and not be the last one."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]
     """Cancels a task that was not dispatched yet. The answer is final: CANCELLED means that it never will be."""
     UpdateTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]
@@ -61,6 +63,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     BatchCreateTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.BatchCreateTasksRequest, _task_pb2.BatchCreateTasksResponse]  # type: ignore[assignment]
     """Accepts many tasks; each item has its own result, in the order of the requests."""
     GetTask: _aio.UnaryUnaryMultiCallable[_task_pb2.GetTaskRequest, _task_pb2.GetTaskResponse]  # type: ignore[assignment]
+    ListTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]  # type: ignore[assignment]
+    """Finds tasks, in the order of their due times. A page may be short, or empty, and not be the last one."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_task_pb2.CancelTaskRequest, _task_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels a task that was not dispatched yet. The answer is final: CANCELLED means that it never will be."""
     UpdateTask: _aio.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]  # type: ignore[assignment]
@@ -97,6 +101,14 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.GetTaskResponse, _abc.Awaitable[_task_pb2.GetTaskResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTasks(
+        self,
+        request: _task_pb2.ListTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.ListTasksResponse, _abc.Awaitable[_task_pb2.ListTasksResponse]]:
+        """Finds tasks, in the order of their due times. A page may be short, or empty, and not be the last one."""
 
     @_abc_1.abstractmethod
     def CancelTask(

@@ -1,0 +1,94 @@
+"""GET /tasks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...core.catalog import DEFAULT_NAMESPACE
+from ...core.durations import instant_ms
+from ...core.errors import InvalidArgument
+from ...core.task import TaskState
+from ...core.task_query import TaskOrder, TaskQuery
+from ...service.queries import PAGE_DEFAULT, PAGE_MAX, TaskQueries
+from . import models
+from .errors import JSON, encoded
+from .routes import Routes
+from .tasks import task_json
+
+METADATA = "metadata."
+_NAMES = {"due_from": "from", "due_until": "until"}
+
+NamespaceQuery = Query(DEFAULT_NAMESPACE, description="Whose they are.")
+QueueQuery = Query("", description="Without: those of all queues.")
+TypeQuery = Query("", description="Of this type only.")
+StatusQuery = Query(None, description="In this state only.")
+FromQuery = Query(None, alias="from", description="Due then or later; without: all that are kept. RFC 3339.")
+UntilQuery = Query(None, description="Due before. RFC 3339.")
+OrderQuery = Query("next", description="next: the earliest due first; newest: the latest due first.")
+SizeQuery = Query(0, description=f"0 to {PAGE_MAX}; 0: {PAGE_DEFAULT}.")
+TokenQuery = Query("", description="`next_page_token` of the page before, with the same filters.")
+METADATA_PARAMETER = {
+    "name": f"{METADATA}{{key}}",
+    "in": "query",
+    "required": False,
+    "description": "With this value under that key of its metadata, as in `metadata.tenant=7`; may be given for many.",
+    "schema": {"type": "string"},
+}
+
+
+class ListingRoutes:
+    """Serves listings of tasks."""
+
+    def __init__(self, queries: TaskQueries) -> None:
+        self._queries = queries
+
+    def add_to(self, routes: Routes) -> None:
+        """The path."""
+        extra = {"parameters": [METADATA_PARAMETER]}
+        routes.add("GET", "/tasks", self.list, models.Tasks, 200, (400, 404, 409, 503), extra)
+
+    async def list(
+        self,
+        request: Request,
+        namespace: str = NamespaceQuery,
+        queue: str = QueueQuery,
+        type: str = TypeQuery,
+        status: Literal["PENDING", "DISPATCHED", "CANCELLED", "FAILED"] | None = StatusQuery,
+        due_from: str | None = FromQuery,
+        until: str | None = UntilQuery,
+        order: Literal["next", "newest"] = OrderQuery,
+        page_size: int = SizeQuery,
+        page_token: str = TokenQuery,
+    ) -> Response:
+        """List tasks by due time. A page may be short, or empty, and not be the last one: `next_page_token` tells."""
+        query = TaskQuery(
+            namespace,
+            queue,
+            type,
+            TaskState(status) if status is not None else None,
+            None if due_from is None else instant_ms(due_from, "from"),
+            None if until is None else instant_ms(until, "until"),
+            _metadata(request),
+            TaskOrder(order),
+        )
+        try:
+            page = await self._queries.list(query, page_size, page_token)
+        except InvalidArgument as error:
+            raise _renamed(error) from error
+        tasks = b",".join(map(task_json, page.tasks))
+        following = encoded(page.next_page_token)
+        return Response(b'{"tasks":[%b],"next_page_token":%b}' % (tasks, following), 200, None, JSON)
+
+
+def _metadata(request: Request) -> dict[str, str]:
+    found = [(name, value) for name, value in request.query_params.multi_items() if name.startswith(METADATA)]
+    return {name.removeprefix(METADATA): value for name, value in found}
+
+
+def _renamed(error: InvalidArgument) -> InvalidArgument:
+    """In the words of the query parameters."""
+    return InvalidArgument(_NAMES.get(error.field, error.field), error.message.replace("due_from", "from"))
