@@ -161,7 +161,10 @@ async def test_hints_to_one_owner_share_rpcs(cluster: Cluster) -> None:
     assert sorted(r.task_id for rows in a.hinted for r in rows) == sorted(row(0, n).task_id for n in range(50))
 
 
-async def test_an_rpc_carries_a_bounded_number_of_rows_and_bytes(cluster: Cluster) -> None:
+async def test_an_rpc_carries_a_bounded_number_of_rows_and_bytes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners_grpc, "HINT_TIMEOUT_S", 60.0)
     a = await cluster.poller("a", 0)
     rows = [row(0, n) for n in range(2_500)]
     assert await cluster.owners.hint(rows) == [HintAnswer.TAKEN] * 2_500

@@ -73,6 +73,12 @@ def test_modules_are_named_after_what_they_hold() -> None:
     assert not names
 
 
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports them by their names alone."""
+    names = [path.name for path in ours("tests") if path.name.startswith("test_")]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_nothing_is_left_unfinished() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}"
