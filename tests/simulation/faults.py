@@ -286,7 +286,9 @@ class Faults:
         servers = self._world.servers
         one, other = self._rng.sample(servers.cassandra.replicas, 2)
         found = {r: newest_checkpoint(one, other, r) for r in range(self._world.constants.ranges)}
-        servers.ensemble.restore_empty({r: checkpoint for r, checkpoint in found.items() if checkpoint})
+        checkpoints = {r: checkpoint for r, checkpoint in found.items() if checkpoint}
+        servers.ensemble.restore_empty(checkpoints)
+        servers.invariants.restored({r: checkpoint.epoch for r, checkpoint in checkpoints.items()})
 
     def _spurious_fence(self) -> None:
         lane = self._rng.randrange(3)

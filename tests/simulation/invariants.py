@@ -6,7 +6,7 @@ I13) belong here once the product has them: what a commit shows goes into `commi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -248,6 +248,12 @@ class Invariants(StoreObserver):
         for range_id, (epoch, predecessors) in self.ranges().items():
             if lane in predecessors:
                 self._fenced[lane, range_id] = max(epoch, self._fenced.get((lane, range_id), 0))
+
+    def restored(self, epochs: Mapping[int, int]) -> None:
+        """The lease service has lost all it knew, and goes on above these epochs, which checkpoints tell. Of later ones
+        nobody knows any more: they were granted and never served, and are given again."""
+        for (lane, range_id), epoch in self._fenced.items():
+            self._fenced[lane, range_id] = min(epoch, epochs.get(range_id, epoch) + 1)
 
     # ---- the store
 

@@ -144,7 +144,7 @@ PLANTED = [
             await self._fence(lane)
         failpoints.reach("takeover.fenced")
 """,
-        911,
+        255,
     ),
     Planted(
         "the-own-lane-is-not-fenced",
@@ -200,7 +200,7 @@ PLANTED = [
         "poller/takeover.py",
         "        replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
         "        replay = await self._replay(owned.range_id, checkpoint, checkpoint)\n",
-        11,
+        2,
     ),
     Planted(
         "a-stale-preload-is-used",
@@ -208,7 +208,7 @@ PLANTED = [
         "poller/takeover.py",
         "        if since is not None and not _continues(checkpoint, since):\n",
         "        if False:\n",
-        497,
+        93,
     ),
     Planted(
         "a-clean-release-needs-no-replay",
@@ -218,7 +218,7 @@ PLANTED = [
         "        replay = Replay()\n"
         "        if owned.lease.predecessors:\n"
         "            replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
-        4,
+        0,
     ),
     Planted(
         "no-checkpoint-before-the-first-dispatch",
@@ -326,7 +326,7 @@ PLANTED = [
         "poller/owned_range.py",
         "        self._known[ref] = kind\n        for watcher",
         "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
-        35,
+        41,
     ),
     Planted(
         "the-rescan-is-left-out",
@@ -414,7 +414,7 @@ PLANTED = [
         "poller/owned_range.py",
         "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
         "if not self.is_open(row.bucket):",
-        5,
+        11,
     ),
     Planted(
         "hints-do-not-wait-for-reads",
@@ -478,7 +478,7 @@ PLANTED = [
         "poller/dispatcher.py",
         "raise LaneLost(str(error)) from error",
         "return",
-        11,
+        18,
     ),
     Planted(
         "a-checkpoint-passes-the-unmarked",

@@ -31,7 +31,7 @@ from .world import World
 HEALED_S_MAX = 25.0
 """D of I1: so long after all faults have ended, or it fell due, or was acknowledged, each task is dispatched."""
 
-LOOPS_LOOK_S = 1.0
+LOOPS_LOOK_S = 1.5
 """Of all loops that wait in vain, these turn most often: they look less often here."""
 TRIMMED_EVERY_S = 8.0
 SEEDS_PER_CHUNK = 8

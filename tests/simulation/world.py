@@ -130,7 +130,7 @@ class World:
             heap_rows_max=shape.choice((4, 1_000)),
             page_rows_max=shape.choice((1, 3, 1_000)),
             reads_in_flight_max=shape.choice((1, 8)),
-            mark_interval_ms=shape.choice((200, 1_000, 3_000)),
+            mark_interval_ms=shape.choice((500, 1_000, 3_000)),
             checkpoint_interval_ms=shape.choice((1_000, 5_000)),
             rescan_interval_ms=shape.choice((2_000, 5_000)),
         )
