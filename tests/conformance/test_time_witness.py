@@ -16,11 +16,13 @@ from bucketsched.adapters.kafka.topics import KafkaTopics
 from bucketsched.adapters.kafka.witness import KafkaWitnesses
 from bucketsched.adapters.zookeeper.tree import create_tree
 from bucketsched.adapters.zookeeper.witness import ZooKeeperWitness
+from bucketsched.core.clock_discipline import Testimony
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.ports import TimeWitness
 
 pytestmark = pytest.mark.stack
+DEADLINE_S = 60.0
 NOBODY = "127.0.0.1:1"
 NOISE_NS = 5_000_000
 """Between two readings of the test's own clocks."""
@@ -67,10 +69,20 @@ async def _delete(bootstrap: str, topic: str) -> None:
     await admin.close()
 
 
+async def told(witness: TimeWitness) -> list[Testimony]:
+    """What it says once it is heard: servers that have much to do may not answer in time."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return await witness.testify(kernel_time.boot_ns)
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
 async def test_the_true_time_is_within_what_it_says(given: Given) -> None:
     """The servers run on this machine: its clock is theirs."""
     for _ in range(5):
-        said = await given.witness.testify(kernel_time.boot_ns)
+        said = await told(given.witness)
         look = kernel_time.look()
         offset_ns = look.wall_ns - look.boot_ns
         assert said
@@ -81,9 +93,9 @@ async def test_the_true_time_is_within_what_it_says(given: Given) -> None:
 
 
 async def test_each_machine_testifies_under_its_own_name(given: Given) -> None:
-    names = [one.witness for one in await given.witness.testify(kernel_time.boot_ns)]
+    names = [one.witness for one in await told(given.witness)]
     assert len(set(names)) == len(names)
-    assert names == [one.witness for one in await given.witness.testify(kernel_time.boot_ns)]
+    assert names == [one.witness for one in await told(given.witness)]
 
 
 async def test_where_nobody_answers_or_nobody_has_migrated_it_is_unavailable(given: Given) -> None:
