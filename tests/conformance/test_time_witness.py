@@ -16,7 +16,7 @@ from bucketsched.adapters.kafka.topics import KafkaTopics
 from bucketsched.adapters.kafka.witness import KafkaWitnesses
 from bucketsched.adapters.zookeeper.tree import create_tree
 from bucketsched.adapters.zookeeper.witness import ZooKeeperWitness
-from bucketsched.core.clock_discipline import Testimony
+from bucketsched.core import clock_discipline
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.ports import TimeWitness
@@ -69,7 +69,7 @@ async def _delete(bootstrap: str, topic: str) -> None:
     await admin.close()
 
 
-async def told(witness: TimeWitness) -> list[Testimony]:
+async def told(witness: TimeWitness) -> list[clock_discipline.Testimony]:
     """What it says once it is heard: servers that have much to do may not answer in time."""
     async with asyncio.timeout(DEADLINE_S):
         while True:

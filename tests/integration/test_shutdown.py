@@ -82,7 +82,7 @@ async def test_while_it_waits_for_servers(cluster: Cluster, silent: str) -> None
         (cluster.start("no-lease", zookeeper__hosts=nowhere), "ZooKeeper can't be reached"),
         (cluster.start("silent-lease", zookeeper__hosts=silent), "ZooKeeper can't be reached"),
         (cluster.start("no-journal", kafka__bootstrap=nowhere), "no Kafka broker answers"),
-        (cluster.start("silent-journal", kafka__bootstrap=silent), "no Kafka broker answers"),
+        (cluster.start("silent-journal", kafka__bootstrap=silent), "no steady contact with Kafka yet"),
     ]
     for process, line in waiting:
         await minds_signals(process)

@@ -105,6 +105,8 @@ class ZooKeeperSession:
         self._stopping: asyncio.Task[None] | None = None
         self._doubting: asyncio.Task[None] | None = None
         self._session_id = 0
+        self._logged = str(KazooState.CONNECTED)
+        """The state that is known from the log: that it has connected at first is no news."""
         self.vital_path = ""
         """An ephemeral node without which the session counts as over; "": it has none yet."""
 
@@ -173,8 +175,9 @@ class ZooKeeperSession:
         self._post(self._told, state)
 
     def _told(self, state: str) -> None:
-        if self._session_id and self._stopping is None:
+        if self._session_id and self._stopping is None and state != self._logged:
             log.info("ZooKeeper connection", state=state.lower(), session=hex(self._session_id))
+            self._logged = state
         self._state_moved()
 
     def _state_moved(self) -> None:
