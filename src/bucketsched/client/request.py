@@ -45,17 +45,13 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
     """
     due_ms, task_id = _place(task, now_ns, server)
     metadata = task.metadata or {}
-    if not isinstance(task.payload, bytes | bytearray | memoryview):
-        raise InvalidArgument("payload", f"must be bytes, is {type(task.payload).__name__}")
-    payload = bytes(task.payload)
+    payload = _to_bytes(task.payload)
     queue = task.queue if task.queue is not None else queue
     check_text("type", task.type)
     check_text("queue", queue)
     check_text("content_type", task.content_type)
     check_text("idempotency_key", task.idempotency_key)
-    for key, value in metadata.items():
-        check_text("metadata", key)
-        check_text("metadata", value)
+    _check_metadata(metadata)
     message = pb.CreateTaskRequest(
         namespace=namespace,
         queue=queue,
@@ -88,13 +84,10 @@ def build_update(
     """The request for an update; what is None stays as it is. Raises InvalidArgument."""
     given = {"payload": payload, "metadata": metadata, "priority": priority, "content_type": content_type}
     mask = [field for field, value in (given | {"due_time": due_ms}).items() if value is not None]
-    if payload is not None and not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidArgument("payload", f"must be bytes, is {type(payload).__name__}")
+    contents = b"" if payload is None else _to_bytes(payload)
     if content_type is not None:
         check_text("content_type", content_type)
-    for pair in (metadata or {}).items():
-        for text in pair:
-            check_text("metadata", text)
+    _check_metadata(metadata or {})
     generation = expected_generation
     if generation is not None and not (isinstance(generation, int) and 0 <= generation < 2**31):
         raise InvalidArgument("expected_generation", f"must be a number from 0 on, is {generation!r}")
@@ -102,7 +95,7 @@ def build_update(
         namespace=namespace,
         task_id=task_id,
         update_mask=FieldMask(paths=mask),
-        payload=b"" if payload is None else bytes(payload),
+        payload=contents,
         metadata=metadata or {},
         priority=pb.PRIORITY_UNSPECIFIED if priority is None else _to_priority(priority),
         content_type=content_type or "",
@@ -160,6 +153,18 @@ def _place(task: NewTask, now_ns: int, server: ServerInfo) -> tuple[int, str]:
     if task.delay is not None:
         raise InvalidArgument("delay", "must not be given together with task_id, which says when the task is due")
     return home_ms if task.due is None else _instant_ms(task.due, now_ns, server.delay_ms_max), task.task_id
+
+
+def _to_bytes(payload: bytes) -> bytes:
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidArgument("payload", f"must be bytes, is {type(payload).__name__}")
+    return bytes(payload)
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    for key, value in metadata.items():
+        check_text("metadata", key)
+        check_text("metadata", value)
 
 
 def _to_priority(priority: Priority) -> pb.Priority.ValueType:

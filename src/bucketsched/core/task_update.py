@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .durations import in_words
 from .errors import InvalidArgument
 from .task import Priority
 from .task_change import TaskChange
-from .validation import Limits, check_content_type, check_metadata, check_payload
+from .validation import Limits, check_content_type, check_metadata, check_payload, resolve_due_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def validate_update(update: TaskUpdate, limits: Limits, now_ms: int) -> TaskChan
         update.content_type,
         update.metadata,
         update.priority,
-        _due_ms(update, limits, now_ms),
+        resolve_due_ms(update.due_ms, update.delay_ms, limits, now_ms),
         update.expected_generation,
     )
     if change.empty:
@@ -45,15 +44,3 @@ def validate_update(update: TaskUpdate, limits: Limits, now_ms: int) -> TaskChan
     if change.generation is not None and change.generation < 0:
         raise InvalidArgument("expected_generation", "must not be negative")
     return change
-
-
-def _due_ms(update: TaskUpdate, limits: Limits, now_ms: int) -> int | None:
-    if update.delay_ms is None:
-        if update.due_ms is not None and update.due_ms > now_ms + limits.delay_ms_max:
-            raise InvalidArgument("due_time", f"must be at most {in_words(limits.delay_ms_max)} from now")
-        return update.due_ms
-    if update.due_ms is not None:
-        raise InvalidArgument("delay", "must not be given together with due_time")
-    if not 0 <= update.delay_ms <= limits.delay_ms_max:
-        raise InvalidArgument("delay", f"must be 0 to {in_words(limits.delay_ms_max)}")
-    return now_ms + update.delay_ms

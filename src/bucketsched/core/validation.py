@@ -85,7 +85,8 @@ def validate(task: NewTask, limits: Limits, now_ms: int, shards: int, retention_
         check_content_type(task.content_type)
     if task.idempotency_key:
         check_idempotency_key(task.idempotency_key)
-    nominal_due_ms = _nominal_due_ms(task, limits, now_ms)
+    asked_ms = resolve_due_ms(task.due_ms, task.delay_ms, limits, now_ms)
+    nominal_due_ms = now_ms if asked_ms is None else asked_ms
     if not task.task_id:
         return Placement(max(nominal_due_ms, now_ms), nominal_due_ms, None)
     return _placed_by_id(task, nominal_due_ms, now_ms, shards, retention_ms)
@@ -155,21 +156,19 @@ def check_content_type(value: str) -> None:
         )
 
 
-def _nominal_due_ms(task: NewTask, limits: Limits, now_ms: int) -> int:
-    """When the task is asked to be due."""
-    if task.delay_ms is not None:
-        if task.due_ms is not None:
+def resolve_due_ms(due_ms: int | None, delay_ms: int | None, limits: Limits, now_ms: int) -> int | None:
+    """When a task is asked to be due; None: nothing was said of it. Raises InvalidArgument."""
+    if delay_ms is not None:
+        if due_ms is not None:
             raise InvalidArgument("delay", "must not be given together with due_time")
-        if task.delay_ms < 0:
+        if delay_ms < 0:
             raise InvalidArgument("delay", "must not be negative")
-        if task.delay_ms > limits.delay_ms_max:
+        if delay_ms > limits.delay_ms_max:
             raise InvalidArgument("delay", f"must be at most {in_words(limits.delay_ms_max)}")
-        return now_ms + task.delay_ms
-    if task.due_ms is None:
-        return now_ms
-    if task.due_ms > now_ms + limits.delay_ms_max:
+        return now_ms + delay_ms
+    if due_ms is not None and due_ms > now_ms + limits.delay_ms_max:
         raise InvalidArgument("due_time", f"must be at most {in_words(limits.delay_ms_max)} from now")
-    return task.due_ms
+    return due_ms
 
 
 def _placed_by_id(task: NewTask, nominal_due_ms: int, now_ms: int, shards: int, retention_ms: int) -> Placement:

@@ -30,7 +30,7 @@ class IdempotencyKeys:
     async def resolve(
         self, wanted: Sequence[tuple[NewTask, TaskRow]], deadline: float
     ) -> list[TaskRow | AlreadyExists | Unavailable]:
-        """For each, the row that its key stands for: to be written, or (`is_done`) as it was read."""
+        """For each, the row that its key stands for: to be written if `may_be_written`, new or as it was read."""
         return await asyncio.gather(*(self._resolve(task, row, deadline) for task, row in wanted))
 
     async def _resolve(self, task: NewTask, row: TaskRow, deadline: float) -> TaskRow | AlreadyExists | Unavailable:

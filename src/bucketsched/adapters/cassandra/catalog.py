@@ -1,7 +1,6 @@
 """Cluster constants, namespaces and queues in Cassandra.
 
-Their rows are written by lightweight transactions only. One that was not applied, or whose outcome is unknown, is
-followed by a serial read: that sees what is decided, and finishes what is half done.
+Their rows are written by lightweight transactions only.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.webhook import decode_webhook, encode_webhook
+from .insert_once import insert_once
 from .session import CassandraSession, Row
-
-CREATE_ATTEMPTS_MAX = 3
-"""Several who create one name at once get in each other's way."""
 
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_at"
@@ -134,17 +131,8 @@ class CassandraCatalog:
 
     async def _create(self, insert: str, values: Sequence[Any], read: str, key: Sequence[Any]) -> Row | None:
         """Inserts if not there. None: it was not; else the row as it is stored."""
-        for _ in range(CREATE_ATTEMPTS_MAX):
-            error: NotWritten | OutcomeUnknown | None = None
-            try:
-                answer = await self._session.write(self._statements[insert], values)
-                if answer and answer[0][0]:
-                    return None
-            except (NotWritten, OutcomeUnknown) as failure:
-                error = failure
-            if stored := await self._read(f"serial {read}", key):
-                return stored[0]
-        raise Unavailable(str(error) if error else f"cassandra: {insert} came to no decision")
+        statements = self._statements
+        return await insert_once(self._session, statements[insert], values, statements[f"serial {read}"], key, insert)
 
 
 def _constants(row: Row) -> ClusterConstants:

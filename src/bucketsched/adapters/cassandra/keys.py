@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
 from ...core.idempotency import Claim
 from ...ports import Clock
+from .insert_once import insert_once
 from .session import CassandraSession
 
 TTL_S_MIN = 3_600
 TTL_S_MAX = 20 * 365 * 86_400
 """The server refuses more."""
-CLAIM_ATTEMPTS_MAX = 3
-"""Several who claim one key at once get in each other's way."""
 
 _COLUMNS = "task_id, due_at, nominal_due_at, created_at, digest"
 _CLAIM = (
@@ -35,7 +33,7 @@ class CassandraKeyStore:
         return cls(session, clock, await session.prepare(_CLAIM), await session.prepare(_READ, serial=True))
 
     async def claim(self, namespace_id: bytes, key: str, claim: Claim, expires_ms: int) -> Claim:
-        """See KeyStore. Of an unknown outcome a serial read tells what is decided."""
+        """See KeyStore."""
         ttl_s = max(TTL_S_MIN, min(TTL_S_MAX, (expires_ms - self._clock.now_ms()) // 1000))
         values = (
             namespace_id,
@@ -47,14 +45,6 @@ class CassandraKeyStore:
             claim.digest,
             ttl_s,
         )
-        error: NotWritten | OutcomeUnknown | None = None
-        for _ in range(CLAIM_ATTEMPTS_MAX):
-            try:
-                answer = await self._session.write(self._claim, values)
-                if answer and answer[0][0]:
-                    return claim
-            except (NotWritten, OutcomeUnknown) as failure:
-                error = failure
-            if stored := await self._session.read(self._read, (namespace_id, key)):
-                return Claim(*stored[0])
-        raise Unavailable(str(error) if error else "cassandra: an idempotency key came to no decision")
+        what = "an idempotency key"
+        stored = await insert_once(self._session, self._claim, values, self._read, (namespace_id, key), what)
+        return claim if stored is None else Claim(*stored)
