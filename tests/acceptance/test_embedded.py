@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import sqlite3
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from signal import SIGKILL
 
 import pytest
 from tests.nodes import Process, now_ms, until, until_ms, until_state
+from tools.stack.ports import free_port
 
 from bucketsched import CancelOutcome, Client, CreatedTask, NewTask, Task, TaskState, Worker
 from bucketsched.core import task_id as ids
@@ -52,9 +52,7 @@ class Server:
     def __init__(self, folder: Path, data: Path | None = None, more: Callable[[], Sequence[str]] = lambda: ()) -> None:
         """`more`: arguments of `bucketsched dev` besides."""
         self.folder, self.data, self._more = folder, data or folder / "data", more
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.processes: list[Process] = []
 
     def spawn(self, failpoint: str = "") -> Process:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.nodes import Cluster, Process, until
 from tests.workload import Workload, earliest, workload
+from tools.stack.ports import free_port
 
 pytestmark = pytest.mark.stack
 
@@ -78,12 +78,6 @@ async def test_a_process_that_is_told_to_end_is_not_taken_for_dead(
     await work.recorder.exactly(tasks)
     assert not other.events("a process is dead")
     assert len(leaving.events("range released")) == len(leaving.events("range taken"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

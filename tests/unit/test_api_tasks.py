@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 from service_world import CLUSTER, NOW_MS, ServiceWorld, until
+from tools.stack.ports import free_port
 
 from bucketsched.api.info import InfoServicer
 from bucketsched.api.queues import NamespaceServicer, QueueServicer
@@ -451,9 +451,7 @@ async def test_an_address_that_is_none_is_one_line(address: str) -> None:
 
 
 async def test_a_given_port_is_bound() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     server = GrpcServer(address, [])
     try:
         assert await server.start() == address

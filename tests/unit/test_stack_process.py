@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tools.stack import ROOT, Addresses, Stack, StackError
-from tools.stack.ports import HIGH, LOW, choose, is_free
+from tools.stack.ports import HIGH, LOW, choose, free_port, is_free
 from tools.stack.process import Process, saved, spawn
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -66,6 +66,11 @@ def test_a_process_is_found_again_from_its_file(sleeper: Process, tmp_path: Path
     (tmp_path / "process.json").write_text("{")
     assert saved(tmp_path / "process.json") is None
     assert saved(tmp_path / "none.json") is None
+
+
+def test_a_port_for_a_server_is_none_that_the_kernel_gives_to_outgoing_connections() -> None:
+    low, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert all(is_free(port) and LOW <= port < min(HIGH, low) for port in (free_port() for _ in range(50)))
 
 
 def test_ports_are_kept_where_they_are_free() -> None:

@@ -32,3 +32,8 @@ def choose(
             port = random.randrange(LOW, HIGH)
         chosen[name] = port
     return chosen
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """One that a server can bind, now and after a restart: no outgoing connection is ever given it."""
+    return choose(["port"], {}, set(), (host,))["port"]
