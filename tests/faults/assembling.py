@@ -6,7 +6,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .history import Event, read
-from .model import Delivery, Dispatch, EntryKind, Fact, History, Message, Op, Outcome, Request, Row, Section, Span
+from .model import (
+    Body,
+    Change,
+    Delivery,
+    Dispatch,
+    EntryKind,
+    Fact,
+    History,
+    Message,
+    Op,
+    Outcome,
+    Request,
+    Row,
+    Section,
+    Span,
+    Version,
+)
 
 LOAD, MESSAGES, DELIVERIES, FAULTS, END = (
     "load.jsonl",
@@ -26,22 +42,27 @@ def requests_of(events: Iterable[Event]) -> list[Request]:
                 Op(event["op"]),
                 event["id"],
                 event["t"],
-                due_ms=event.get("due", 0),
                 queue=event.get("queue", ""),
-                digest=event.get("digest", ""),
+                body=Body(*event["body"]) if "body" in event else None,
+                key=event.get("key", ""),
+                delay_ms=event.get("delay"),
+                change=Change(*event["change"]) if "change" in event else None,
             )
         elif event["e"] == "end":
             request = found[event["n"]]
             request.end_ms, request.outcome = event["t"], Outcome(event["outcome"])
+            request.task_id = event.get("id", request.task_id)
+            request.due_ms = event.get("due", 0)
+            if "version" in event:
+                generation, body = event["version"]
+                request.version = Version(generation, Body(*body))
     return list(found.values())
 
 
 def message_of(event: Event) -> Message:
     topic, partition, offset = event["place"]
     dispatch = Dispatch(*event["dispatch"])
-    return Message(
-        topic, partition, offset, dispatch, event["due"], event["append"], event["digest"], event.get("seen")
-    )
+    return Message(topic, partition, offset, dispatch, Body(*event["body"]), event["append"], event.get("seen"))
 
 
 def messages_of(seen: Iterable[Event], read_later: Iterable[Event]) -> list[Message]:
@@ -54,14 +75,17 @@ def messages_of(seen: Iterable[Event], read_later: Iterable[Event]) -> list[Mess
 
 def section_event(section: Section) -> Event:
     """As it is written down."""
-    facts = [[fact.kind, list(fact.dispatch), fact.due_ms] for fact in section.facts]
+    facts = [[fact.kind, list(fact.dispatch), fact.due_ms, fact.body] for fact in section.facts]
     place = [section.partition, section.offset, section.append_ms, section.range_id, section.epoch]
     return {"e": "section", "place": place, "facts": facts, "closed": list(section.closed)}
 
 
 def section_of(event: Event) -> Section:
     """Reverse of `section_event`."""
-    facts = tuple(Fact(EntryKind(kind), Dispatch(*dispatch), due) for kind, dispatch, due in event["facts"])
+    facts = tuple(
+        Fact(EntryKind(kind), Dispatch(*dispatch), due_ms, Body(*body) if body else None)
+        for kind, dispatch, due_ms, body in event["facts"]
+    )
     partition, offset, append_ms, range_id, epoch = event["place"]
     return Section(partition, offset, append_ms, range_id, epoch, facts, tuple(event["closed"]))
 
@@ -86,7 +110,7 @@ def assemble(folder: Path, worker_queues: frozenset[str]) -> History:
         requests=requests_of(read(folder / LOAD)),
         messages=messages_of(read(folder / MESSAGES), (event for event in end if event["e"] == "message")),
         deliveries=[
-            Delivery(Dispatch(*event["dispatch"]), event["due"], event["began"], event["digest"])
+            Delivery(Dispatch(*event["dispatch"]), Body(*event["body"]), event["began"])
             for event in read(folder / DELIVERIES)
         ],
         journal=[section_of(event) for event in end if event["e"] == "section"],

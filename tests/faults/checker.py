@@ -8,66 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
-from .model import Dispatch, EntryKind, Fact, History, Message, Op, Outcome, Request, Section
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """`kind` names the promise, as in the JSON line."""
-
-    kind: str
-    task_id: str
-    text: str
-
-
-class Tasks:
-    """The history by task and by dispatch."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.creates: dict[str, list[Request]] = defaultdict(list)
-        self.cancels: dict[str, list[Request]] = defaultdict(list)
-        self.gets: dict[str, list[Request]] = defaultdict(list)
-        by_op = {Op.CREATE: self.creates, Op.CANCEL: self.cancels, Op.GET: self.gets}
-        for request in history.requests:
-            by_op[request.op][request.task_id].append(request)
-
-    @cached_property
-    def messages(self) -> dict[str, list[Message]]:
-        """By task; each record once, however often it was read."""
-        places = {(message.topic, message.partition, message.offset): message for message in self.history.messages}
-        found: dict[str, list[Message]] = defaultdict(list)
-        for message in places.values():
-            found[message.dispatch.task_id].append(message)
-        return found
-
-    @cached_property
-    def journaled(self) -> dict[str, list[Fact]]:
-        """The journals' facts by task."""
-        found: dict[str, list[Fact]] = defaultdict(list)
-        for section in self.history.journal:
-            for fact in section.facts:
-                found[fact.dispatch.task_id].append(fact)
-        return found
-
-    def told(self, requests: dict[str, list[Request]], task_id: str, *outcomes: Outcome) -> list[Request]:
-        """The requests about a task that were answered so."""
-        return [request for request in requests.get(task_id, ()) if request.outcome in outcomes]
-
-    def acknowledged(self, task_id: str) -> bool:
-        """Whether a create was confirmed."""
-        return bool(self.told(self.creates, task_id, Outcome.OK))
-
-    def cancelled(self, task_id: str) -> bool:
-        """Whether a cancel was confirmed."""
-        return bool(self.told(self.cancels, task_id, Outcome.CANCELLED))
-
-    def says(self, task_id: str, kind: EntryKind) -> bool:
-        """Whether a journal has such a fact about the task."""
-        return any(fact.kind is kind for fact in self.journaled.get(task_id, ()))
+from .key_checks import key_violations
+from .model import Body, Dispatch, EntryKind, History, Op, Outcome, Request, Section
+from .tasks import Tasks, Violation, is_of
+from .update_checks import generation_violations, update_violations
 
 
 def lost(tasks: Tasks) -> Iterator[Violation]:
@@ -81,31 +26,39 @@ def lost(tasks: Tasks) -> Iterator[Violation]:
         if tasks.cancelled(task_id):
             continue
         if not tasks.messages.get(task_id):
-            facts = [fact.kind.value for fact in tasks.journaled.get(task_id, ())]
+            facts = [entry.fact.kind.value for entry in tasks.entries.get(task_id, ())]
             yield Violation("lost", task_id, f"acknowledged, never dispatched; journaled: {facts}")
         elif creates[0].queue in tasks.history.worker_queues and task_id not in delivered:
             yield Violation("lost", task_id, "dispatched to a worker queue, never delivered")
 
 
 def early(tasks: Tasks) -> Iterator[Violation]:
-    """I2: nothing is visible, no delivery begins, before due."""
+    """I2: nothing is visible, no delivery begins, before due: as the message says, and as was asked for at last."""
     for messages in tasks.messages.values():
         for message in messages:
             at_ms = message.append_ms if message.seen_ms is None else message.seen_ms
-            if at_ms < message.due_ms:
-                text = f"visible {message.due_ms - at_ms} ms before it was due"
-                yield Violation("early", message.dispatch.task_id, text)
+            if early_ms := _early_ms(tasks, message.dispatch, message.body, at_ms):
+                yield Violation("early", message.dispatch.task_id, f"visible {early_ms} ms before it was due")
     for delivery in tasks.history.deliveries:
-        if delivery.began_ms < delivery.due_ms:
-            text = f"delivered {delivery.due_ms - delivery.began_ms} ms before it was due"
-            yield Violation("early", delivery.dispatch.task_id, text)
+        if early_ms := _early_ms(tasks, delivery.dispatch, delivery.body, delivery.began_ms):
+            yield Violation("early", delivery.dispatch.task_id, f"delivered {early_ms} ms before it was due")
+
+
+def _early_ms(tasks: Tasks, dispatch: Dispatch, body: Body, at_ms: int) -> int:
+    due_ms = body.due_ms
+    if known := _known_body(tasks, dispatch):
+        due_ms = max(due_ms, known.due_ms)
+    return max(0, due_ms - at_ms)
+
+
+def _known_body(tasks: Tasks, dispatch: Dispatch) -> Body | None:
+    """What the task was in this generation."""
+    versions = tasks.versions(dispatch.task_id)
+    return versions[dispatch.generation].body if dispatch.generation < len(versions) else None
 
 
 def duplicate_commits(tasks: Tasks) -> Iterator[Violation]:
-    """I3: one committed dispatch per (task, generation, attempt), and one generation of a task.
-
-    (Updates and retries will make further generations and attempts lawful: to be told from the requests here.)
-    """
+    """I3: one committed dispatch per (task, generation, attempt), and one generation of a task."""
     for task_id, messages in tasks.messages.items():
         if len(messages) > 1:
             where = [(m.topic, m.partition, m.offset, m.dispatch.generation, m.dispatch.attempt) for m in messages]
@@ -120,11 +73,11 @@ def cancel_violations(tasks: Tasks) -> Iterator[Violation]:
             yield Violation("cancel_violations", task_id, "confirmed as cancelled, and dispatched")
         if tasks.cancelled(task_id) and not tasks.says(task_id, EntryKind.CANCELLED):
             yield Violation("cancel_violations", task_id, "confirmed as cancelled, not journaled")
-        if tasks.told(tasks.cancels, task_id, Outcome.TOO_LATE) and not dispatched:
+        if tasks.told(Op.CANCEL, task_id, Outcome.TOO_LATE) and not dispatched:
             yield Violation("cancel_violations", task_id, "a cancel was told that it was too late; never dispatched")
-        if tasks.told(tasks.cancels, task_id, Outcome.FAILED) and not tasks.says(task_id, EntryKind.FAILED):
+        if tasks.told(Op.CANCEL, task_id, Outcome.FAILED) and not tasks.says(task_id, EntryKind.FAILED):
             yield Violation("cancel_violations", task_id, "a cancel was told that the task has failed; it has not")
-    for task_id in tasks.journaled:
+    for task_id in tasks.entries:
         if tasks.says(task_id, EntryKind.CANCELLED) and not tasks.cancels.get(task_id):
             yield Violation("cancel_violations", task_id, "journaled as cancelled; nobody asked for it")
 
@@ -143,7 +96,10 @@ def journal_mismatches(tasks: Tasks) -> Iterator[Violation]:
     """I5: a message is committed exactly where the journal has its record."""
     messages = Counter(message.dispatch for messages in tasks.messages.values() for message in messages)
     journaled = Counter(
-        fact.dispatch for facts in tasks.journaled.values() for fact in facts if fact.kind is EntryKind.DISPATCHED
+        entry.fact.dispatch
+        for entries in tasks.entries.values()
+        for entry in entries
+        if entry.fact.kind is EntryKind.DISPATCHED
     )
     for dispatch in messages - journaled:
         yield Violation("journal_mismatches", dispatch.task_id, f"committed, not journaled: {dispatch}")
@@ -183,7 +139,7 @@ def unsettled_rows(tasks: Tasks) -> Iterator[Violation]:
     never acknowledged, so nobody has to look at it.
     """
     closed = {(section.range_id, bucket) for section in tasks.history.journal for bucket in section.closed}
-    journaled = {(fact.kind, fact.dispatch) for facts in tasks.journaled.values() for fact in facts}
+    journaled = {(entry.fact.kind, entry.fact.dispatch) for entries in tasks.entries.values() for entry in entries}
     settled = {dispatch for _, dispatch in journaled}
     for row in tasks.history.rows:
         task_id = row.dispatch.task_id
@@ -197,32 +153,45 @@ def unsettled_rows(tasks: Tasks) -> Iterator[Violation]:
 
 
 def changed_bodies(tasks: Tasks) -> Iterator[Violation]:
-    """I11: body and namespace arrive unchanged."""
-    arrived: list[tuple[Dispatch, str]] = [
-        *((message.dispatch, message.digest) for messages in tasks.messages.values() for message in messages),
-        *((delivery.dispatch, delivery.digest) for delivery in tasks.history.deliveries),
+    """I11: body, namespace and due time arrive as they were asked for at last."""
+    arrived: list[tuple[Dispatch, Body]] = [
+        *((message.dispatch, message.body) for messages in tasks.messages.values() for message in messages),
+        *((delivery.dispatch, delivery.body) for delivery in tasks.history.deliveries),
     ]
-    for dispatch, digest in arrived:
-        creates = tasks.creates.get(dispatch.task_id)
-        if creates and digest not in {create.digest for create in creates}:
-            yield Violation("changed_bodies", dispatch.task_id, "what arrived is not what was created")
+    for dispatch, body in arrived:
+        known = _known_body(tasks, dispatch)
+        if not is_of(body, known):
+            yield Violation(
+                "changed_bodies", dispatch.task_id, f"what arrived is not what was asked for: {body}, {known}"
+            )
 
 
 def read_violations(tasks: Tasks) -> Iterator[Violation]:
-    """What a client reads fits what it was told before."""
-    for requests in (tasks.gets, tasks.cancels):
-        for task_id, asked in requests.items():
-            confirmed = [
-                create.end_ms for create in tasks.told(tasks.creates, task_id, Outcome.OK) if create.end_ms is not None
-            ]
+    """What a client reads fits what it was told before, and was so."""
+    for op in (Op.GET, Op.CANCEL, Op.UPDATE, Op.RUN_NOW):
+        for task_id, asked in tasks.asked[op].items():
+            confirmed = [create.end_ms for create in tasks.told(Op.CREATE, task_id, Outcome.OK) if create.end_ms]
             for request in asked:
                 if request.outcome is Outcome.NOT_FOUND and any(at_ms < request.start_ms for at_ms in confirmed):
                     yield Violation("read_violations", task_id, f"acknowledged, then {request.op} did not find it")
-    for task_id in tasks.gets:
-        if tasks.told(tasks.gets, task_id, Outcome.DISPATCHED) and not tasks.messages.get(task_id):
+    for task_id, reads in tasks.asked[Op.GET].items():
+        if tasks.told(Op.GET, task_id, Outcome.DISPATCHED) and not tasks.messages.get(task_id):
             yield Violation("read_violations", task_id, "read as dispatched, never dispatched")
-        if tasks.told(tasks.gets, task_id, Outcome.CANCELLED) and not tasks.says(task_id, EntryKind.CANCELLED):
+        if tasks.told(Op.GET, task_id, Outcome.CANCELLED) and not tasks.says(task_id, EntryKind.CANCELLED):
             yield Violation("read_violations", task_id, "read as cancelled, not journaled as such")
+        for read in reads:
+            if read.version and not _was(tasks, read):
+                yield Violation("read_violations", task_id, f"read as it had not been by then: {read.version}")
+
+
+def _was(tasks: Tasks, read: Request) -> bool:
+    assert read.version is not None
+    generation, body = read.version
+    versions = tasks.versions(read.task_id)
+    if generation >= len(versions):
+        return False
+    standing = versions[generation]
+    return standing.since_ms <= (read.end_ms or 0) and is_of(body, standing.body)
 
 
 def fsck_differences(tasks: Tasks) -> Iterator[Violation]:
@@ -240,6 +209,9 @@ CHECKS: tuple[Callable[[Tasks], Iterator[Violation]], ...] = (
     early,
     duplicate_commits,
     cancel_violations,
+    update_violations,
+    generation_violations,
+    key_violations,
     rejected_fired,
     journal_mismatches,
     epoch_violations,

@@ -16,8 +16,9 @@ from bucketsched.core import task_id as ids
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.task import FactKind, RowRef
+from bucketsched.encoding.rows import decode_body
 
-from .model import Dispatch, EntryKind, Fact, Row, Section
+from .model import Body, Dispatch, EntryKind, Fact, Row, Section, body_of
 
 SENTINEL = b"the end of the run"
 READ_S_MAX = 120.0
@@ -111,7 +112,7 @@ def journal_sections(records: list[tuple[int, Any]]) -> list[Section]:
     for partition, record in records:
         for section in journal_record.decode(record.value).sections:
             facts = [_fact(EntryKind.DISPATCHED, ref) for ref in section.dispatched]
-            facts += [_fact(KINDS[other.kind], other.ref) for other in section.others]
+            facts += [_fact(KINDS[other.kind], other.ref, other.body) for other in section.others]
             sections.append(
                 Section(
                     partition,
@@ -126,9 +127,24 @@ def journal_sections(records: list[tuple[int, Any]]) -> list[Section]:
     return sections
 
 
-def _fact(kind: EntryKind, packed: bytes) -> Fact:
+def _fact(kind: EntryKind, packed: bytes, encoded: bytes = b"") -> Fact:
     ref = RowRef.unpack(packed)
-    return Fact(kind, Dispatch(ids.text(ref.task_id), ref.generation, ref.attempt), ref.due_ms)
+    dispatch = Dispatch(ids.text(ref.task_id), ref.generation, ref.attempt)
+    return Fact(kind, dispatch, ref.due_ms, _body(encoded) if encoded else None)
+
+
+def _body(encoded: bytes) -> Body:
+    body = decode_body(encoded)
+    return body_of(
+        body.namespace,
+        body.queue,
+        body.type,
+        body.payload,
+        body.metadata,
+        body.content_type,
+        body.priority,
+        body.nominal_due_ms,
+    )
 
 
 async def read_rows(settings: Settings, constants: ClusterConstants, first: int, last: int) -> list[Row]:

@@ -9,45 +9,28 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import secrets
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import uvloop
 
-from bucketsched import CancelOutcome, Client, CreatedTask, NewTask, Priority, TaskState
-from bucketsched.core import task_id as ids
-from bucketsched.errors import BucketschedError, NotFound, RequestError, Unavailable
+from bucketsched import Client
 
+from .asking import TIMEOUT_S, Asking
+from .drawing import UNKNOWN_QUEUE, Drawing, Wanted
 from .history import HistoryWriter, now_ms
-from .model import Op, Outcome, digest_of
 
-NAMESPACE = "default"
-UNKNOWN_QUEUE = "nowhere"
-TIMEOUT_S = 8.0
-"""How long the client tries before it says that it does not know."""
 BATCH_MAX = 15
-PAYLOAD_MAX = 400
-DELAY_S_MAX = 60.0
 LATEST_DUE_S = 3.0
 """How long after the end of the load the last task may be due."""
 RECENT_MAX = 2_000
-CANCELS = {
-    CancelOutcome.CANCELLED: Outcome.CANCELLED,
-    CancelOutcome.ALREADY_CANCELLED: Outcome.CANCELLED,
-    CancelOutcome.ALREADY_DISPATCHED: Outcome.TOO_LATE,
-    CancelOutcome.ALREADY_FAILED: Outcome.FAILED,
-}
-STATES = {
-    TaskState.PENDING: Outcome.PENDING,
-    TaskState.DISPATCHED: Outcome.DISPATCHED,
-    TaskState.CANCELLED: Outcome.CANCELLED,
-    TaskState.FAILED: Outcome.FAILED,
-}
+CHANGED_MAX = 400
+"""Of those created at last, so many are cancelled and changed: older ones are dispatched for the most part."""
+AT_ONCE_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +50,29 @@ class LoadConfig:
         return json.dumps(asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A task that is to be created, perhaps several times. `due_ms` by its id."""
-
-    task: NewTask
-    due_ms: int
-    digest: str
-
-    @property
-    def task_id(self) -> str:
-        assert self.task.task_id is not None
-        return self.task.task_id
-
-
 class Load:
     """Makes requests. `clients`: the first knows all api processes, the others one each."""
 
     def __init__(self, config: LoadConfig, clients: list[Client], history: HistoryWriter) -> None:
-        self._config, self._clients, self._history = config, clients, history
+        self._config, self._clients = config, clients
         self._rng = random.Random(f"load {config.seed}")
         self._end_ms = config.start_ms + int(config.seconds * 1000)
+        self._drawing = Drawing(self._rng, config.queues, self._end_ms + int(LATEST_DUE_S * 1000))
         self._recent: list[Wanted] = []
-        self._number = 0
         self._running: set[asyncio.Task[None]] = set()
-        self.requests = 0
+        self.asking = Asking(history)
         self._makers = {
-            self._single: 45,
+            self._single: 40,
             self._batch: 6,
             self._repeat: 6,
             self._twice_at_once: 3,
             self._late: 3,
             self._rejected: 2,
-            self._cancel: 14,
+            self._keyed: 6,
+            self._cancel: 10,
+            self._update: 14,
+            self._updates_at_once: 3,
+            self._run_now: 4,
             self._get: 12,
         }
 
@@ -107,7 +80,7 @@ class Load:
         """Until the end of the load and the last answer."""
         await asyncio.sleep(max(0, self._config.start_ms - now_ms()) / 1000)
         makers, weights = list(self._makers), list(self._makers.values())
-        per_turn = 0.45 + 0.06 * BATCH_MAX / 2 + 0.06 + 0.06 + 0.03
+        per_turn = (40 + 6 * (2 + BATCH_MAX) / 2 + 6 + 3 + 3 + 6) / sum(weights)
         while now_ms() < self._end_ms:
             await asyncio.sleep(self._rng.expovariate(self._config.rate / per_turn))
             self._spawn(self._rng.choices(makers, weights)[0]())
@@ -123,13 +96,17 @@ class Load:
         self._running.discard(task)
         task.result()  # a defect of the load itself shows on stderr
 
-    # ---------------------------------------------------------------- what is asked for
+    # ---------------------------------------------------------------- creates
 
     async def _single(self) -> None:
+        """Some are cancelled or changed just when they are due."""
         wanted = await self._new(self._delay_s())
         await self._create([wanted], self._client())
-        if self._rng.random() < 0.12:
-            self._spawn(self._cancel_at(wanted, wanted.due_ms + self._rng.uniform(-150, 20)))
+        chance = self._rng.random()
+        if chance < 0.08:
+            self._spawn(self._when_due(wanted, self.asking.cancel(wanted, self._client())))
+        elif chance < 0.2:
+            self._spawn(self._when_due(wanted, self._change(wanted)))
 
     async def _batch(self) -> None:
         wanted = [await self._new(self._delay_s()) for _ in range(self._rng.randint(2, BATCH_MAX))]
@@ -155,103 +132,84 @@ class Load:
         wanted = await self._new(self._delay_s(), queue=UNKNOWN_QUEUE)
         await self._create([wanted], self._client())
 
-    async def _cancel(self) -> None:
-        if self._recent:
-            wanted = self._rng.choice(self._recent[-400:])
-            await self._cancel_at(wanted, now_ms())
+    async def _keyed(self) -> None:
+        """Once, twice at once by two ways, again when it was dispatched most likely, or beside another of its key."""
+        wanted = self._drawing.keyed(now_ms())
+        ways = self._rng.choices(("once", "at once", "again", "other at once", "other later"), (30, 30, 15, 15, 10))[0]
+        other = self._other(wanted) if ways.startswith("other") else wanted
+        if ways.endswith("at once"):
+            await asyncio.gather(self._create([wanted], self._clients[1]), self._create([other], self._clients[-1]))
+            return
+        await self._create([wanted], self._client())
+        if ways != "once":
+            await self._when_due(wanted, self._create([other], self._client()))
 
-    async def _cancel_at(self, wanted: Wanted, at_ms: float) -> None:
-        await asyncio.sleep(max(0, at_ms - now_ms()) / 1000)
-        await self._ask(Op.CANCEL, wanted.task_id, self._cancelled(wanted.task_id))
+    def _other(self, wanted: Wanted) -> Wanted:
+        """Another task under the same key, at times differing only in when it is due."""
+        other = self._drawing.keyed(now_ms(), wanted.task.idempotency_key)
+        if self._rng.random() < 0.5:
+            return other
+        task = replace(wanted.task, delay=other.task.delay, due=other.task.due)
+        body = wanted.body._replace(due_ms=other.body.due_ms)
+        return Wanted(task, body, due_ms=other.due_ms, delay_ms=other.delay_ms)
+
+    # ---------------------------------------------------------------- changes and reads
+
+    async def _cancel(self) -> None:
+        if wanted := self._any():
+            await self.asking.cancel(wanted, self._client())
+
+    async def _update(self) -> None:
+        if wanted := self._any():
+            await self._alter(wanted)
+
+    async def _updates_at_once(self) -> None:
+        """One task, changed by several."""
+        if wanted := self._any():
+            await asyncio.gather(*(self._change(wanted) for _ in range(self._rng.randint(2, AT_ONCE_MAX))))
+
+    async def _run_now(self) -> None:
+        if wanted := self._any():
+            await self.asking.run_now(wanted, self._client())
+
+    async def _change(self, wanted: Wanted) -> None:
+        if self._rng.random() < 0.2:
+            await self.asking.run_now(wanted, self._client())
+        else:
+            await self._alter(wanted)
+
+    async def _alter(self, wanted: Wanted) -> None:
+        await self.asking.update(wanted, self._drawing.alteration(wanted, now_ms()), self._client())
 
     async def _get(self) -> None:
-        if self._recent:
-            task_id = self._rng.choice(self._recent).task_id
-            await self._ask(Op.GET, task_id, self._read(task_id))
+        if wanted := self._any(RECENT_MAX):
+            await self.asking.get(wanted, self._client())
 
-    # ---------------------------------------------------------------- how it is asked for
+    async def _when_due(self, wanted: Wanted, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.sleep(max(0, wanted.due_ms + self._rng.uniform(-150, 20) - now_ms()) / 1000)
+        await work
+
+    # ---------------------------------------------------------------- what there is
 
     def _client(self) -> Client:
         return self._rng.choice(self._clients)
 
+    def _any(self, newest: int = CHANGED_MAX) -> Wanted | None:
+        """One of the newest tasks whose ids are known."""
+        known = [wanted for wanted in self._recent[-newest:] if wanted.task_id]
+        return self._rng.choice(known) if known else None
+
     def _delay_s(self) -> float:
-        """From nothing to a minute, but due soon after the end of the load at the latest."""
-        low, high = self._rng.choice(((0, 0.5), (0.5, 6), (6, 20), (20, DELAY_S_MAX)))
-        left_s = (self._end_ms - now_ms()) / 1000 + LATEST_DUE_S
-        return min(self._rng.uniform(low, high), max(0.0, left_s))
+        return self._drawing.delay_s(now_ms())
 
     async def _new(self, delay_s: float, queue: str = "") -> Wanted:
         """A task that nobody has asked for yet."""
-        rng = self._rng
-        queue = queue or rng.choice(self._config.queues)
-        kind, priority = rng.choice(("a", "b.c", "ü")), rng.choice(list(Priority))
-        payload = secrets.token_bytes(rng.randrange(PAYLOAD_MAX))
-        metadata = {f"key{n}": f"värde {rng.random()}" for n in range(rng.randrange(3))}
-        content_type = rng.choice(("", "application/json"))
-        task_id = await self._clients[0].mint(delay=delay_s)
-        task = NewTask(
-            kind, payload, queue, priority=priority, metadata=metadata, task_id=task_id, content_type=content_type
-        )
-        sent = content_type or "application/octet-stream"
-        digest = digest_of(NAMESPACE, queue, kind, payload, metadata, sent, priority)
-        due_ms = ids.home_of(bytes.fromhex(task_id.replace("-", ""))).due_ms
-        return Wanted(task, due_ms, digest)
+        return self._drawing.task(await self._clients[0].mint(delay=delay_s), queue)
 
     async def _create(self, wanted: list[Wanted], client: Client) -> None:
-        numbers = [self._next() for _ in wanted]
-        await self._history.record(
-            *(self._start(n, Op.CREATE, w.task_id, w) for n, w in zip(numbers, wanted, strict=True))
-        )
-        answers = await client.create_many([w.task for w in wanted], timeout=TIMEOUT_S)
-        at_ms = now_ms()
-        for number, answer in zip(numbers, answers, strict=True):
-            outcome = Outcome.OK if isinstance(answer, CreatedTask) else outcome_of(answer)
-            self._end(number, outcome, at_ms, "" if isinstance(answer, CreatedTask) else str(answer))
-        for each in wanted:
-            if each.task.queue != UNKNOWN_QUEUE:
-                self._recent.append(each)
+        await self.asking.create(wanted, client)
+        self._recent += [each for each in wanted if each.task.queue != UNKNOWN_QUEUE]
         del self._recent[:-RECENT_MAX]
-
-    async def _ask(self, op: Op, task_id: str, call: Coroutine[Any, Any, Outcome]) -> None:
-        number = self._next()
-        await self._history.record(self._start(number, op, task_id))
-        note = ""
-        try:
-            outcome = await call
-        except BucketschedError as error:
-            outcome, note = outcome_of(error), str(error)
-        self._end(number, outcome, now_ms(), note)
-
-    async def _cancelled(self, task_id: str) -> Outcome:
-        return CANCELS[await self._client().cancel(task_id)]
-
-    async def _read(self, task_id: str) -> Outcome:
-        return STATES[(await self._client().get(task_id)).state]
-
-    def _next(self) -> int:
-        self._number += 1
-        self.requests += 1
-        return self._number
-
-    def _start(self, number: int, op: Op, task_id: str, wanted: Wanted | None = None) -> dict[str, Any]:
-        event: dict[str, Any] = {"e": "start", "n": number, "op": op, "id": task_id, "t": now_ms()}
-        if wanted is not None:
-            event |= {"due": wanted.due_ms, "queue": wanted.task.queue, "digest": wanted.digest}
-        return event
-
-    def _end(self, number: int, outcome: Outcome, at_ms: int, note: str) -> None:
-        event: dict[str, Any] = {"e": "end", "n": number, "outcome": outcome, "t": at_ms}
-        self._history.note(event | ({"note": note[:200]} if note else {}))
-
-
-def outcome_of(error: BucketschedError) -> Outcome:
-    """What an error means for the task."""
-    if isinstance(error, NotFound) and error.field in ("", "task_id"):
-        return Outcome.NOT_FOUND
-    if isinstance(error, RequestError):
-        return Outcome.REJECTED
-    assert isinstance(error, Unavailable), f"an error that a client should not meet: {error!r}"
-    return Outcome.UNKNOWN
 
 
 class Clients(AsyncExitStack):
@@ -277,7 +235,7 @@ async def main(config: LoadConfig) -> None:
         load = Load(config, clients.all, history)
         await load.run()
     history.close()
-    print(json.dumps({"requests": load.requests}), flush=True)
+    print(json.dumps({"requests": load.asking.requests}), flush=True)
 
 
 if __name__ == "__main__":

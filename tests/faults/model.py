@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple
+
+from bucketsched.core.message import DEFAULT_CONTENT_TYPE
 
 
 class Op(StrEnum):
@@ -15,15 +17,23 @@ class Op(StrEnum):
     CREATE = "create"
     CANCEL = "cancel"
     GET = "get"
+    UPDATE = "update"
+    RUN_NOW = "run-now"
 
 
 class Outcome(StrEnum):
-    """What a client was told. UNKNOWN also stands for requests that were never answered."""
+    """What a client was told. UNKNOWN also stands for requests that were never answered.
+
+    EXISTS: the idempotency key is another create's. CONFLICT: the task is of another generation than expected.
+    """
 
     OK = "ok"
     REJECTED = "rejected"
+    EXISTS = "exists"
     UNKNOWN = "unknown"
     CANCELLED = "cancelled"
+    UPDATED = "updated"
+    CONFLICT = "conflict"
     TOO_LATE = "too-late"
     FAILED = "failed"
     PENDING = "pending"
@@ -39,18 +49,66 @@ class Dispatch(NamedTuple):
     attempt: int
 
 
+class Change(NamedTuple):
+    """What an update asks for, in the terms of `Body`; None: as it is. `expected`: only if it is of this generation."""
+
+    payload: str | None = None
+    metadata: str | None = None
+    content_type: str | None = None
+    priority: int | None = None
+    due_ms: int | None = None
+    expected: int | None = None
+
+
+class Body(NamedTuple):
+    """What must arrive as it was asked for: digests, and what is short. `fixed`: namespace, queue and type."""
+
+    fixed: str
+    payload: str
+    metadata: str
+    content_type: str
+    priority: int
+    due_ms: int
+
+    def changed(self, change: Change) -> Body:
+        """What an update makes of it."""
+        asked = change._asdict()
+        del asked["expected"]
+        return self._replace(**{field: value for field, value in asked.items() if value is not None})
+
+
+class Version(NamedTuple):
+    """A task as it was at one time."""
+
+    generation: int
+    body: Body
+
+
 @dataclass(slots=True)
 class Request:
-    """One call of a client. `due_ms`, `queue` and `digest` of creates only. `end_ms` None: never answered."""
+    """One call of a client. `end_ms` None: never answered.
+
+    Of creates: `queue`, `body` (its due time 0 where a delay was asked for) and `key`, an idempotency key; then
+    `task_id` is what was answered, empty if nothing was. `due_ms`: what a create with a key was told.
+    Of updates: `change`. `version`: what an update or a read was told.
+    """
 
     op: Op
     task_id: str
     start_ms: int
     end_ms: int | None = None
     outcome: Outcome = Outcome.UNKNOWN
-    due_ms: int = 0
     queue: str = ""
-    digest: str = ""
+    body: Body | None = None
+    key: str = ""
+    delay_ms: int | None = None
+    due_ms: int = 0
+    change: Change | None = None
+    version: Version | None = None
+
+    def before(self, at_ms: int) -> bool:
+        """Whether it was answered by then."""
+        return self.end_ms is not None and self.end_ms < at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +119,8 @@ class Message:
     partition: int
     offset: int
     dispatch: Dispatch
-    due_ms: int
+    body: Body
     append_ms: int
-    digest: str
     seen_ms: int | None = None
 
 
@@ -72,9 +129,8 @@ class Delivery:
     """A worker's handler began."""
 
     dispatch: Dispatch
-    due_ms: int
+    body: Body
     began_ms: int
-    digest: str
 
 
 class EntryKind(StrEnum):
@@ -87,11 +143,14 @@ class EntryKind(StrEnum):
 
 
 class Fact(NamedTuple):
-    """One fact of a journal record about one row."""
+    """One fact of a journal record about one row. `due_ms`: the row's. `body`: what a MOVED makes of the task, if it
+    changes more than its place.
+    """
 
     kind: EntryKind
     dispatch: Dispatch
     due_ms: int
+    body: Body | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +202,34 @@ class History:
     """What `admin fsck` has found: tasks, and what is the matter with them."""
 
 
-def digest_of(
-    namespace: str, queue: str, kind: str, payload: bytes, metadata: dict[str, str], content_type: str, priority: int
-) -> str:
-    """What must arrive unchanged, in a few characters."""
-    parts: Iterable[bytes] = (
-        *(text.encode() for text in (namespace, queue, kind, content_type, str(priority))),
-        repr(sorted(metadata.items())).encode(),
-        payload,
+def body_of(
+    namespace: str,
+    queue: str,
+    kind: str,
+    payload: bytes,
+    metadata: Mapping[str, str],
+    content_type: str,
+    priority: int,
+    due_ms: int,
+) -> Body:
+    """The same for a request, a message, a row and an answer about one and the same."""
+    return Body(
+        digest_of(*(text.encode() for text in (namespace, queue, kind))),
+        digest_of(payload),
+        metadata_digest(metadata),
+        content_type or DEFAULT_CONTENT_TYPE,
+        int(priority),
+        due_ms,
     )
+
+
+def metadata_digest(metadata: Mapping[str, str]) -> str:
+    """Whatever the order of its keys."""
+    return digest_of(repr(sorted(metadata.items())).encode())
+
+
+def digest_of(*parts: bytes) -> str:
+    """In a few characters."""
     hasher = blake2b(digest_size=8)
     for part in parts:
         hasher.update(len(part).to_bytes(4) + part)

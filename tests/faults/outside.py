@@ -23,7 +23,7 @@ from bucketsched import Task, Worker
 from bucketsched.core.message import from_headers
 
 from .history import Event, HistoryWriter, now_ms
-from .model import digest_of
+from .model import body_of
 
 POLL_MS = 50
 FAILING = 0.05
@@ -34,17 +34,23 @@ NAPS_S = (0, 0, 0, 0.01, 0.3)
 def message_event(record: Any, partition: tuple[str, int], seen_ms: int | None) -> Event:
     """A record as it is written down."""
     event = from_headers(record.headers, record.value)
-    digest = digest_of(
-        event.namespace, event.queue, event.type, event.payload, event.metadata, event.content_type, event.priority
+    body = body_of(
+        event.namespace,
+        event.queue,
+        event.type,
+        event.payload,
+        event.metadata,
+        event.content_type,
+        event.priority,
+        event.due_ms,
     )
     return {
         "e": "message",
         "place": [*partition, record.offset],
         "dispatch": [event.task_id, event.generation, event.attempt],
-        "due": event.due_ms,
+        "body": body,
         "append": record.timestamp,
         "seen": seen_ms,
-        "digest": digest,
     }
 
 
@@ -83,16 +89,22 @@ async def record_deliveries(path: str, addresses: str, queue: str) -> None:
 
     @worker.default
     async def note(task: Task) -> None:
-        digest = digest_of(
-            task.namespace, task.queue, task.type, task.payload, task.metadata, task.content_type, task.priority
+        body = body_of(
+            task.namespace,
+            task.queue,
+            task.type,
+            task.payload,
+            task.metadata,
+            task.content_type,
+            task.priority,
+            task.due_ms,
         )
         await history.record(
             {
                 "e": "delivery",
                 "dispatch": [task.id, task.generation, task.attempt],
-                "due": task.due_ms,
+                "body": body,
                 "began": now_ms(),
-                "digest": digest,
             }
         )
         await asyncio.sleep(rng.choice(NAPS_S))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from .checker import CHECKS, Violation
+from .checker import CHECKS
 from .model import History, Op, Outcome
+from .tasks import Tasks, Violation
 
 SETTLE_MS = 5_000
 """How long after the last fault was healed lateness begins to count as that of a healed system."""
@@ -14,11 +15,14 @@ LATE_MS = 500
 """What is later than this has been delayed by a fault."""
 AFTER_MS = 5_000
 """What is due so long after the end of a fault is counted to it, too."""
-FIRST = ("lost", "early", "duplicate_commits", "cancel_violations", "order_violations")
+FIRST = ("lost", "early", "duplicate_commits", "cancel_violations", "update_violations", "key_violations")
 
 
 def lateness(history: History) -> list[tuple[int, int]]:
-    """Due time and lateness of each message that was seen: after it was due, and acknowledged for the first time."""
+    """Due time and lateness of each message that was seen: after it was due, acknowledged for the first time, and made
+    what it is by the last change.
+    """
+    tasks = Tasks(history)
     acknowledged: dict[str, int] = {}
     for request in history.requests:
         if request.op is Op.CREATE and request.outcome is Outcome.OK and request.end_ms is not None:
@@ -26,8 +30,10 @@ def lateness(history: History) -> list[tuple[int, int]]:
             acknowledged[request.task_id] = min(known, request.end_ms)
     found = []
     for message in history.messages:
-        if message.seen_ms is not None and message.dispatch.task_id in acknowledged:
-            due_ms = max(message.due_ms, acknowledged[message.dispatch.task_id])
+        task_id, generation, _ = message.dispatch
+        if message.seen_ms is not None and task_id in acknowledged:
+            moved = tasks.moves(task_id).get(generation - 1)
+            due_ms = max(message.body.due_ms, acknowledged[task_id], moved.append_ms if moved else 0)
             found.append((due_ms, max(0, message.seen_ms - due_ms)))
     return sorted(found)
 
@@ -67,7 +73,7 @@ def summary(history: History, violations: list[Violation]) -> dict[str, Any]:
         "ops": len(history.requests),
         "faults": len(history.faults),
         **{name: counts[name] for name in names},
-        "max_late_ms_after_heal": max(after, default=0),
+        "max_late_ms_after_heal": max(after, default=None),
         "recovered_ms": max(0, max(delayed, default=0) - healed_ms) if history.faults else 0,
         "late_ms": {f"p{share}": percentile([ms for _, ms in late], share / 100) for share in (50, 99)},
         "max_late_ms": max((ms for _, ms in late), default=0),

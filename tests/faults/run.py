@@ -24,7 +24,7 @@ from bucketsched.core.cluster import ClusterConstants
 from bucketsched.errors import BucketschedError
 
 from . import assembling
-from .checker import Violation, check
+from .checker import check
 from .cluster import ROLES, Rig, having
 from .ending import journal_sections, read_rows, read_topics
 from .history import HistoryReader, HistoryWriter, now_ms
@@ -35,6 +35,7 @@ from .outside import message_event
 from .report import summary
 from .scenarios import Scenario
 from .schedule import OPTIONAL, Fault, Kind, Targets, draw
+from .tasks import Violation
 
 FOLDER = DEFAULT_FOLDER / "faults"
 KAFKA_QUEUES = {"orders": 4, "mails": 2}
@@ -303,6 +304,7 @@ class _Left:
                 self._asked[event["n"]] = (event["op"], event["id"], event.get("queue", ""))
                 continue
             op, task_id, queue = self._asked.pop(event["n"])
+            task_id = event.get("id", task_id)
             if op == "create" and event["outcome"] == Outcome.OK:
                 self._wanted[task_id] = queue
             if op == "cancel" and event["outcome"] in (Outcome.CANCELLED, Outcome.UNKNOWN):
@@ -330,4 +332,5 @@ def show(result: Result, order: Order) -> None:
         say(f"the history is in {result.folder}")
     if not result.clean:
         say(f"again: {order.repeat}")
+    say(", ".join(f"{name} {count}" for name, count in result.line["outcomes"].items()))
     print(json.dumps(result.line, separators=(",", ":"), ensure_ascii=False), flush=True)

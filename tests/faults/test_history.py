@@ -8,8 +8,24 @@ from pathlib import Path
 from tests.faults import assembling
 from tests.faults.assembling import assemble
 from tests.faults.history import Event, HistoryReader, HistoryWriter, read
-from tests.faults.model import Dispatch, EntryKind, Fact, Op, Outcome, Request, Row, Section, Span
+from tests.faults.model import (
+    Body,
+    Change,
+    Dispatch,
+    EntryKind,
+    Fact,
+    Op,
+    Outcome,
+    Request,
+    Row,
+    Section,
+    Span,
+    Version,
+)
 from tests.faults.report import summary
+
+BODY = Body("f", "p", "m", "text/plain", 1, 500)
+CHANGE = Change(payload="p", expected=0)
 
 
 async def test_what_is_recorded_is_in_the_file(tmp_path: Path) -> None:
@@ -38,21 +54,32 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
         "e": "message",
         "place": ["orders", 0, 4],
         "dispatch": ["a", 0, 1],
-        "due": 500,
+        "body": BODY,
         "append": 510,
-        "digest": "d",
     }
-    section = Section(2, 9, 510, 1, 7, (Fact(EntryKind.DISPATCHED, Dispatch("a", 0, 1), 500),), (3,))
+    section = Section(
+        2,
+        9,
+        510,
+        1,
+        7,
+        (Fact(EntryKind.DISPATCHED, Dispatch("a", 1, 1), 500), Fact(EntryKind.MOVED, Dispatch("a", 0, 1), 400, BODY)),
+        (3,),
+    )
     row = Row(1, 3, Dispatch("a", 0, 1), True, frozenset({EntryKind.DISPATCHED}))
     unseen = sent | {"place": ["orders", 0, 5]}
     files: dict[str, list[Event]] = {
         assembling.LOAD: [
-            {"e": "start", "n": 1, "op": "create", "id": "a", "t": 100, "due": 500, "queue": "orders", "digest": "d"},
+            {"e": "start", "n": 1, "op": "create", "id": "a", "t": 100, "queue": "orders", "body": BODY},
             {"e": "start", "n": 2, "op": "cancel", "id": "a", "t": 110},
             {"e": "end", "n": 1, "outcome": "ok", "t": 120},
+            {"e": "start", "n": 3, "op": "create", "id": "", "t": 130, "body": BODY, "key": "k", "delay": 50},
+            {"e": "start", "n": 4, "op": "update", "id": "a", "t": 130, "change": CHANGE},
+            {"e": "end", "n": 3, "outcome": "ok", "t": 140, "id": "b", "due": 185},
+            {"e": "end", "n": 4, "outcome": "updated", "t": 140, "version": [1, BODY]},
         ],
         assembling.MESSAGES: [sent | {"seen": 515}],
-        assembling.DELIVERIES: [{"e": "delivery", "dispatch": ["a", 0, 1], "due": 500, "began": 530, "digest": "d"}],
+        assembling.DELIVERIES: [{"e": "delivery", "dispatch": ["a", 0, 1], "body": BODY, "began": 530}],
         assembling.FAULTS: [
             {"e": "fault", "kind": "kill", "target": "api-1", "begin": 200, "end": 300},
             {
@@ -80,8 +107,10 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
         writer.close()
     history = assemble(tmp_path, frozenset({"jobs"}))
     assert history.requests == [
-        Request(Op.CREATE, "a", 100, 120, Outcome.OK, 500, "orders", "d"),
+        Request(Op.CREATE, "a", 100, 120, Outcome.OK, "orders", BODY),
         Request(Op.CANCEL, "a", 110),
+        Request(Op.CREATE, "b", 130, 140, Outcome.OK, body=BODY, key="k", delay_ms=50, due_ms=185),
+        Request(Op.UPDATE, "a", 130, 140, Outcome.UPDATED, change=CHANGE, version=Version(1, BODY)),
     ]
     assert [(message.offset, message.seen_ms) for message in history.messages] == [(4, 515), (5, None)]
     assert history.journal == [section]
@@ -89,6 +118,6 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
     assert history.differences == [("a", "lost")]
     assert history.faults == [Span("kill", "api-1", 200, 300)]
     line = summary(history, [])
-    assert (line["ops"], line["faults"], line["lost"], line["max_late_ms"]) == (2, 1, 0, 15)
+    assert (line["ops"], line["faults"], line["lost"], line["max_late_ms"]) == (4, 1, 0, 15)
     assert line["calm_late_ms"] == 0
     assert line["by_fault"] == {"kill": {"count": 1, "worst_late_ms": 15}}
