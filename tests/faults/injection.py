@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,7 @@ class Injection:
             Kind.ROLLING_RESTART: self._rolling_restart,
             Kind.SERVER_KILL: self._server_kill,
             Kind.SERVER_PAUSE: self._server_pause,
+            Kind.DISK_FULL: self._disk_full,
             Kind.REBALANCE: self._rebalance,
             Kind.DRAIN: self._drain,
             Kind.MIDDLE_OF_PLAN: self._middle_of_plan,
@@ -122,6 +124,15 @@ class Injection:
         await asyncio.sleep(fault.duration_s)
         await asyncio.to_thread(server.resume)
 
+    async def _disk_full(self, fault: Fault) -> None:
+        """No file of the server can grow; then it is started again, as most end by themselves or stand still."""
+        server = self._server(fault)
+        if process := server.process:
+            stop_growth(process.pid)
+        await asyncio.sleep(fault.duration_s)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+
     # ---------------------------------------------------------------- administration
 
     async def _admin(self, *arguments: str) -> None:
@@ -162,3 +173,9 @@ class Injection:
             await asyncio.wait_for(node.child.ended(), fault.duration_s)
         await self._rig.kill(node)
         await self._rig.revive(node)
+
+
+def stop_growth(pid: int) -> None:
+    """Whatever the process appends to a file fails from now on, as on a full disk, but on nobody else's."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))

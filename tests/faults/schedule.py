@@ -31,6 +31,7 @@ class Kind(StrEnum):
     SLOW = "slow"
     SERVER_KILL = "server-kill"
     SERVER_PAUSE = "server-pause"
+    DISK_FULL = "disk-full"
     REBALANCE = "rebalance"
     DRAIN = "drain"
     CLOCK_JUMP = "clock-jump"
@@ -76,6 +77,7 @@ WEIGHTS: dict[Kind, int] = {
     Kind.SLOW: 3,
     Kind.SERVER_KILL: 3,
     Kind.SERVER_PAUSE: 4,
+    Kind.DISK_FULL: 2,
     Kind.REBALANCE: 3,
     Kind.DRAIN: 2,
     Kind.CLOCK_JUMP: 4,
@@ -122,6 +124,7 @@ def _make(rng: random.Random, kind: Kind, at_s: float, targets: Targets) -> Faul
         Kind.SLOW: lambda: Fault(at_s, kind, link(), rng.choice(PAUSES_S), rng.choice(SLOW_MS)),
         Kind.SERVER_KILL: lambda: Fault(at_s, kind, rng.choice(targets.servers), rng.choice(DOWN_S)),
         Kind.SERVER_PAUSE: lambda: Fault(at_s, kind, rng.choice(targets.servers), rng.choice(PAUSES_S)),
+        Kind.DISK_FULL: lambda: Fault(at_s, kind, rng.choice(targets.servers), rng.choice(DOWN_S)),
         Kind.REBALANCE: lambda: Fault(at_s, kind, "plan", 5.0),
         Kind.DRAIN: lambda: Fault(at_s, kind, rng.choice(targets.pollers), rng.choice(DOWN_S[2:])),
         Kind.CLOCK_JUMP: lambda: Fault(
@@ -140,7 +143,7 @@ def _collide(one: Fault, other: Fault) -> bool:
 
 
 def _touched(fault: Fault) -> set[str]:
-    if fault.kind in (Kind.SERVER_KILL, Kind.SERVER_PAUSE):
+    if fault.kind in (Kind.SERVER_KILL, Kind.SERVER_PAUSE, Kind.DISK_FULL):
         return {"server of kind " + fault.target.partition("-")[0]}
     if fault.kind is Kind.ROLLING_RESTART:
         return {*fault.target.split(","), "plan"}

@@ -39,7 +39,7 @@ def test_nothing_is_broken_twice_at_once() -> None:
 
 
 def test_one_server_of_a_kind_is_broken_at_a_time() -> None:
-    broken = (Kind.SERVER_KILL, Kind.SERVER_PAUSE)
+    broken = (Kind.SERVER_KILL, Kind.SERVER_PAUSE, Kind.DISK_FULL)
     for seed in SEEDS:
         faults = [fault for fault in draw(seed, 600, TARGETS) if fault.kind in broken]
         for one, other in combinations(faults, 2):
