@@ -17,6 +17,7 @@ from .core.checkpoint import Checkpoint
 from .core.clock_discipline import Testimony
 from .core.cluster import ClusterConstants
 from .core.errors import NotWritten, OutcomeUnknown
+from .core.execution import Attempt, AttemptReport, EndResult
 from .core.idempotency import Claim
 from .core.message import Headers, Message
 from .core.presence import Partition
@@ -71,6 +72,9 @@ class Page:
 
     tasks: list[StoredTask]
     complete: bool
+
+
+ATTEMPTS_READ_MAX = 1_000
 
 
 class TaskStore(Protocol):
@@ -128,7 +132,22 @@ class TaskStore(Protocol):
     async def mark(self, marks: Sequence[Mark]) -> None:
         """Adds facts durably. All or an error; idempotent, so it is simply repeated. Raises Unavailable.
 
-        A later MOVED replaces an earlier one; it outlives the row at the new place.
+        A later MOVED (or RETRIED, which is stored as one) replaces an earlier one; it outlives the row at the new
+        place. The stage in a reference makes no difference.
+        """
+        ...
+
+    async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Adds what is set in these to the execution log, durably. All or an error; idempotent. Raises Unavailable.
+
+        An entry expires a retention after its latest time.
+        """
+        ...
+
+    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+        """The execution log of a task, by generation and attempt, at most ATTEMPTS_READ_MAX of the last ones.
+
+        Raises Unavailable.
         """
         ...
 
@@ -186,6 +205,10 @@ class Catalog(Protocol):
 
         Raises Unavailable, then unknown: repeat it.
         """
+        ...
+
+    async def update_policy(self, queue: Queue) -> None:
+        """Stores the queue's `policy` in place of the former one, where there is such a queue. Raises likewise."""
         ...
 
 
@@ -538,6 +561,8 @@ class CancelResult(Enum):
     ALREADY_DISPATCHED = "already dispatched"
     ALREADY_CANCELLED = "already cancelled"
     ALREADY_FAILED = "already failed"
+    ALREADY_SUCCEEDED = "already succeeded"
+    ALREADY_EXPIRED = "already expired"
     NOT_FOUND = "not found"
 
 
@@ -565,6 +590,13 @@ class Owners(Protocol):
         """Makes the task what the change says, unless it was settled before. Repeating it does nothing more."""
         ...
 
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        """Tells the owners how attempts have ended; one answer a report. None: not known, report it again.
+
+        The first report of an attempt counts, and it is taken again when it is repeated. Never raises.
+        """
+        ...
+
 
 class RangeOwner(Protocol):
     """A poller seen from the internal API: the same questions, answered for its own ranges only."""
@@ -579,6 +611,10 @@ class RangeOwner(Protocol):
 
     async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
         """Likewise."""
+        ...
+
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | HintAnswer]:
+        """Likewise, for each report."""
         ...
 
     async def ready(self, range_ids: Sequence[int], lane: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from store_adapters import StoresUnderTest, fresh_bucket, namespace_id, row
 
 from bucketsched.core import task_id as ids
+from bucketsched.core.execution import Attempt, AttemptEnd
 from bucketsched.core.presence import Partition
 from bucketsched.core.task import (
     NO_BODY,
@@ -18,13 +20,15 @@ from bucketsched.core.task import (
     Mark,
     Priority,
     RowRef,
+    Stage,
     StoredTask,
     TaskBody,
     TaskRow,
+    at_stage,
     bucket_end_ms,
     bucket_start_ms,
 )
-from bucketsched.ports import TaskStore
+from bucketsched.ports import ATTEMPTS_READ_MAX, TaskStore
 
 SHARD = 3
 
@@ -334,6 +338,9 @@ class TestMark:
             (FactKind.CANCELLED, "", Facts(cancelled_ms=1_700_000_000_001)),
             (FactKind.FAILED, "too large: ä", Facts(failed_ms=1_700_000_000_001, failed_reason="too large: ä")),
             (FactKind.MOVED, "", Facts(moved_to_ms=1_700_000_000_001)),
+            (FactKind.RETRIED, "", Facts(moved_to_ms=1_700_000_000_001)),
+            (FactKind.SUCCEEDED, "", Facts(succeeded_ms=1_700_000_000_001)),
+            (FactKind.EXPIRED, "", Facts(expired_ms=1_700_000_000_001)),
         ],
     )
     async def test_each_kind_is_stored_and_read_back(
@@ -354,6 +361,14 @@ class TestMark:
         await tasks.mark([mark, mark])
         await tasks.mark([mark])
         assert await fetch(tasks, written) == StoredTask(written, Facts(failed_ms=5, failed_reason="why"))
+
+    async def test_the_stage_of_a_reference_makes_no_difference(self, tasks: TaskStore) -> None:
+        written = row(bucket_start_ms(fresh_bucket()), namespace_id())
+        mark = Mark(at_stage(written.ref, Stage.OUTCOME), FactKind.SUCCEEDED, 5)
+        await tasks.mark([mark])
+        await put(tasks, written)
+        await tasks.mark([mark])
+        assert await fetch(tasks, written) == StoredTask(written, Facts(succeeded_ms=5))
 
     async def test_facts_add_up(self, tasks: TaskStore) -> None:
         written = row(bucket_start_ms(fresh_bucket()), namespace_id())
@@ -393,6 +408,51 @@ class TestMark:
         found = [task for shard in range(5) for task in await read_all(tasks, bucket, shard)]
         assert len(found) == 500
         assert all(task.facts == Facts(dispatched_ms=task.row.due_ms) for task in found)
+
+
+def attempt(namespace: bytes, task_id: bytes, number: int, generation: int = 0, **said: Any) -> Attempt:
+    return Attempt(namespace, task_id, generation, number, **said)
+
+
+class TestAttempts:
+    async def test_an_entry_comes_back_as_it_was(self, tasks: TaskStore) -> None:
+        written = row(bucket_start_ms(fresh_bucket()), namespace_id())
+        key, now_ms = (written.namespace_id, written.task_id), written.due_ms
+        assert await tasks.attempts(*key) == []
+        entries = [
+            attempt(*key, 1, started_ms=now_ms, ended_ms=now_ms + 5, end=AttemptEnd.FAILED, worker="w: ä",
+                    error_type="E", error_message="no", error_trace="here\nthere", retry_ms=now_ms + 9),
+            attempt(*key, 2, ended_ms=now_ms + 20, end=AttemptEnd.TIMED_OUT),
+            attempt(*key, 3, started_ms=now_ms + 30, worker="x"),
+            attempt(*key, 1, 1, started_ms=now_ms + 40, ended_ms=now_ms + 41, end=AttemptEnd.SUCCEEDED,
+                    result=b"\x00\xff"),
+        ]  # fmt: skip
+        await tasks.record_attempts(entries[::-1])
+        assert await tasks.attempts(*key) == entries
+        await tasks.record_attempts(entries)
+        assert await tasks.attempts(*key) == entries
+        other = namespace_id()
+        assert await tasks.attempts(other, written.task_id) == []
+
+    async def test_the_end_is_added_to_the_beginning(self, tasks: TaskStore) -> None:
+        written = row(bucket_start_ms(fresh_bucket()), namespace_id())
+        key, now_ms = (written.namespace_id, written.task_id), written.due_ms
+        await tasks.record_attempts([attempt(*key, 1, started_ms=now_ms, worker="w")])
+        whole = attempt(*key, 1, started_ms=now_ms, worker="w", ended_ms=now_ms + 1, end=AttemptEnd.SUCCEEDED)
+        await tasks.record_attempts([whole])
+        assert await tasks.attempts(*key) == [whole]
+        await tasks.record_attempts([attempt(*key, 1, started_ms=now_ms, worker="w")])
+        assert await tasks.attempts(*key) == [whole]
+
+    async def test_of_very_many_the_last_are_read(self, tasks: TaskStore) -> None:
+        written = row(bucket_start_ms(fresh_bucket()), namespace_id())
+        key, now_ms = (written.namespace_id, written.task_id), written.due_ms
+        many = [attempt(*key, number, started_ms=now_ms, worker="w") for number in range(1, ATTEMPTS_READ_MAX + 11)]
+        await tasks.record_attempts(many)
+        assert await tasks.attempts(*key) == many[10:]
+
+    async def test_nothing_to_record(self, tasks: TaskStore) -> None:
+        await tasks.record_attempts([])
 
 
 async def all_partitions(

@@ -21,13 +21,14 @@ from bucketsched.core.catalog import Namespace, Queue
 from bucketsched.core.checkpoint import Checkpoint, CheckpointCorrupt
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
+from bucketsched.core.execution import Attempt
 from bucketsched.core.idempotency import Claim
 from bucketsched.core.presence import Partition, Presence, presence_of
 from bucketsched.core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
 from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from bucketsched.encoding.rows import decode_body, encode_body
-from bucketsched.ports import Page
+from bucketsched.ports import ATTEMPTS_READ_MAX, Page
 
 from .loop import VirtualLoop, at_once
 from .network import HOP_S_MAX, HOP_S_MIN, Network, NotSent, Unanswered
@@ -60,6 +61,9 @@ class Replica:
     checkpoints: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """By range: the order, and the checkpoint encoded."""
     presences: set[Presence] = field(default_factory=set)
+    attempts: defaultdict[tuple[bytes, bytes], dict[tuple[int, int], Attempt]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     missed: list[Callable[[Replica], None]] = field(default_factory=list)
 
     def put(self, partition: Partition, rows: Sequence[TaskRow]) -> None:
@@ -71,6 +75,11 @@ class Replica:
         for mark in marks:
             cell = self.partitions[partition].setdefault(mark.ref[:PLACE_BYTES], Cell())
             cell.facts = with_fact(cell.facts, mark)
+
+    def record(self, attempt: Attempt) -> None:
+        log = self.attempts[attempt.namespace_id, attempt.task_id]
+        known = log.get((attempt.generation, attempt.attempt))
+        log[attempt.generation, attempt.attempt] = known.with_all_of(attempt) if known else attempt
 
     def checkpoint(self, range_id: int, order: int, value: bytes) -> None:
         stored = self.checkpoints.get(range_id)
@@ -87,8 +96,12 @@ def with_fact(facts: Facts, mark: Mark) -> Facts:
             return replace(facts, cancelled_ms=mark.at_ms)
         case FactKind.FAILED:
             return replace(facts, failed_ms=mark.at_ms, failed_reason=mark.reason)
-        case FactKind.MOVED:
+        case FactKind.MOVED | FactKind.RETRIED:
             return replace(facts, moved_to_ms=mark.at_ms)
+        case FactKind.SUCCEEDED:
+            return replace(facts, succeeded_ms=mark.at_ms)
+        case FactKind.EXPIRED:
+            return replace(facts, expired_ms=mark.at_ms)
 
 
 def merged(one: Cell | None, other: Cell | None) -> StoredTask | None:
@@ -110,6 +123,8 @@ def merged(one: Cell | None, other: Cell | None) -> StoredTask | None:
         b.failed_ms if a.failed_ms is None else a.failed_ms,
         a.failed_reason or b.failed_reason,
         b.moved_to_ms if a.moved_to_ms is None else a.moved_to_ms,
+        b.succeeded_ms if a.succeeded_ms is None else a.succeeded_ms,
+        b.expired_ms if a.expired_ms is None else a.expired_ms,
     )
     return StoredTask(row, facts)
 
@@ -190,6 +205,10 @@ class Cassandra:
             ref = RowRef.unpack(mark.ref)
             groups[bucket_of(ref.due_ms), shard_in(ref.task_id)].append(mark)
         return self._write_all([partial(Replica.mark, partition=p, marks=group) for p, group in groups.items()])
+
+    def record_attempts(self, attempts: Sequence[Attempt]) -> asyncio.Future[None]:
+        """See ports.TaskStore."""
+        return self._write_all([partial(Replica.record, attempt=attempt) for attempt in attempts])
 
     def save(self, range_id: int, checkpoint: Checkpoint) -> asyncio.Future[None]:
         """See ports.CheckpointStore."""
@@ -404,6 +423,24 @@ class SimTaskStore:
         """See ports.TaskStore."""
         if marks:
             await self._ask(lambda: self._cassandra.mark(marks))
+
+    async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """See ports.TaskStore."""
+        if attempts:
+            await self._ask(lambda: self._cassandra.record_attempts(attempts))
+
+    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+        """See ports.TaskStore."""
+        key = namespace_id, task_id
+
+        def answer(one: Replica, other: Replica) -> list[Attempt]:
+            log = dict(one.attempts.get(key, {}))
+            for number, attempt in other.attempts.get(key, {}).items():
+                log[number] = log[number].with_all_of(attempt) if number in log else attempt
+            return [log[number] for number in sorted(log)][-ATTEMPTS_READ_MAX:]
+
+        found: list[Attempt] = await self._ask(lambda: self._cassandra.read(answer))
+        return found
 
 
 class SimCheckpointStore:

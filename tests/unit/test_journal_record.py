@@ -7,19 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketsched.core.journal_record import JournalCorrupt, JournalRecord, Other, Section, decode, encode
-from bucketsched.core.task import REF_BYTES, FactKind, RowRef
+from bucketsched.core.task import ATTEMPT_MAX, REF_BYTES, FactKind, RowRef, Stage, at_stage, stage_of
 
 refs = st.binary(min_size=REF_BYTES, max_size=REF_BYTES)
 buckets = st.integers(0, 2**64 - 1)
-plain = st.builds(Other, st.sampled_from([FactKind.DISPATCHED, FactKind.CANCELLED]), refs)
-failed = st.builds(Other, st.just(FactKind.FAILED), refs, reason=st.text(st.characters(exclude_categories=["Cs"])))
-moved = st.builds(Other, st.just(FactKind.MOVED), refs, new_due_ms=st.integers(0, 2**63), body=st.binary())
+firsts = refs.map(lambda ref: at_stage(ref, Stage.DISPATCH))
+plain = st.builds(Other, st.sampled_from([FactKind.DISPATCHED, FactKind.CANCELLED, FactKind.EXPIRED]), firsts)
+failed = st.builds(Other, st.just(FactKind.FAILED), firsts, reason=st.text(st.characters(exclude_categories=["Cs"])))
+moved = st.builds(
+    Other,
+    st.just(FactKind.MOVED),
+    st.builds(at_stage, refs, st.sampled_from([Stage.DISPATCH, Stage.REDRIVE])),
+    new_due_ms=st.integers(0, 2**63),
+    body=st.binary(),
+)
+outcomes = st.builds(
+    Other,
+    st.sampled_from([FactKind.SUCCEEDED, FactKind.RETRIED, FactKind.FAILED, FactKind.EXPIRED]),
+    refs.map(lambda ref: at_stage(ref, Stage.OUTCOME)),
+    new_due_ms=st.integers(0, 2**63),
+    body=st.binary(),
+)
 sections = st.builds(
     Section,
     st.integers(0, 2**16 - 1),
     st.integers(0, 2**32 - 1),
     st.lists(refs, max_size=5),
-    st.lists(plain | failed | moved, max_size=4),
+    st.lists(plain | failed | moved | outcomes, max_size=4),
     st.lists(buckets, max_size=4),
 )
 records = st.builds(
@@ -89,3 +103,11 @@ def test_a_dispatch_costs_48_bytes() -> None:
     ref = RowRef(1, b"n" * 16, b"t" * 16, 0, 1).pack()
     one, two = (len(encode(JournalRecord(0, b"n" * 16, 0, [Section(1, 1, [ref] * n)]))) for n in (1, 2))
     assert two - one == REF_BYTES == 48
+
+
+@given(refs, st.sampled_from(list(Stage)))
+def test_a_stage_is_all_that_changes_in_a_reference(ref: bytes, stage: Stage) -> None:
+    first = at_stage(ref, Stage.DISPATCH)
+    assert (stage_of(at_stage(ref, stage)), at_stage(at_stage(ref, stage), Stage.DISPATCH)) == (stage, first)
+    assert RowRef.unpack(first)[:4] == RowRef.unpack(ref)[:4]
+    assert RowRef.unpack(first).attempt == RowRef.unpack(ref).attempt & ATTEMPT_MAX

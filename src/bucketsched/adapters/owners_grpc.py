@@ -15,11 +15,15 @@ import grpc.aio
 from ..core import task_id as ids
 from ..core.cluster import ClusterConstants
 from ..core.errors import Unavailable
+from ..core.execution import AttemptReport, EndResult
 from ..core.task import TaskRow
-from ..core.task_change import ChangeResult, TaskChange
+from ..core.task_change import TaskChange
+from ..encoding.answers import ANSWERS_BACK, CANCEL_RESULTS_BACK, CHANGE_RESULTS_BACK, END_RESULTS_BACK
+from ..encoding.attempts import report_message
 from ..encoding.changes import change_request
 from ..encoding.rows import row_from_message, row_message
 from ..ports import CancelResult, Changed, Clock, HintAnswer, Member, Membership, RangeOwner
+from ..service.owners import finish_here
 from ..stubs.internal.v1 import owner_pb2 as pb
 from ..stubs.internal.v1 import owner_pb2_grpc
 
@@ -38,27 +42,6 @@ ROWS_WAITING_MAX = 20_000
 """Rows whose hints wait for one owner; beyond, they are answered at once as not reached."""
 LINKS_MAX = 1_024
 
-_ANSWERS = {
-    pb.ANSWER_TAKEN: HintAnswer.TAKEN,
-    pb.ANSWER_NOT_OWNER: HintAnswer.NOT_OWNER,
-    pb.ANSWER_NOT_READY: HintAnswer.NOT_READY,
-    pb.ANSWER_NO_ROW: HintAnswer.NO_ROW,
-}
-_RESULTS = {
-    pb.CANCEL_RESULT_CANCELLED: CancelResult.CANCELLED,
-    pb.CANCEL_RESULT_ALREADY_DISPATCHED: CancelResult.ALREADY_DISPATCHED,
-    pb.CANCEL_RESULT_ALREADY_CANCELLED: CancelResult.ALREADY_CANCELLED,
-    pb.CANCEL_RESULT_ALREADY_FAILED: CancelResult.ALREADY_FAILED,
-    pb.CANCEL_RESULT_NOT_FOUND: CancelResult.NOT_FOUND,
-}
-_CHANGE_RESULTS = {
-    pb.CHANGE_RESULT_CHANGED: ChangeResult.CHANGED,
-    pb.CHANGE_RESULT_ALREADY_DISPATCHED: ChangeResult.ALREADY_DISPATCHED,
-    pb.CHANGE_RESULT_ALREADY_CANCELLED: ChangeResult.ALREADY_CANCELLED,
-    pb.CHANGE_RESULT_ALREADY_FAILED: ChangeResult.ALREADY_FAILED,
-    pb.CHANGE_RESULT_OTHER_GENERATION: ChangeResult.OTHER_GENERATION,
-    pb.CHANGE_RESULT_NOT_FOUND: ChangeResult.NOT_FOUND,
-}
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -111,7 +94,7 @@ class _Link:
             response = await self._stub.Admit(pb.AdmitRequest(row=row_message(row)), timeout=RPC_TIMEOUT_S)
         except grpc.aio.AioRpcError:
             return None
-        return _ANSWERS.get(response.answer)
+        return ANSWERS_BACK.get(response.answer)
 
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer | None:
         request = pb.CancelRequest(namespace_id=namespace_id, task_id=task_id)
@@ -119,7 +102,7 @@ class _Link:
             response = await self._stub.Cancel(request, timeout=RPC_TIMEOUT_S)
         except grpc.aio.AioRpcError:
             return None
-        return _RESULTS.get(response.result) or _ANSWERS.get(response.answer)
+        return CANCEL_RESULTS_BACK.get(response.result) or ANSWERS_BACK.get(response.answer)
 
     async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer | None:
         try:
@@ -127,10 +110,21 @@ class _Link:
             response = await self._stub.Change(request, timeout=RPC_TIMEOUT_S)
         except grpc.aio.AioRpcError:
             return None
-        result = _CHANGE_RESULTS.get(response.result)
+        result = CHANGE_RESULTS_BACK.get(response.result)
         if result is None:
-            return _ANSWERS.get(response.answer)
+            return ANSWERS_BACK.get(response.answer)
         return Changed(result, row_from_message(response.row) if response.HasField("row") else None)
+
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        """One answer a report; None: not known."""
+        request = pb.FinishRequest(reports=[report_message(report) for report in reports])
+        try:
+            response = await self._stub.Finish(request, timeout=RPC_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return [None] * len(reports)
+        if len(response.answers) != len(reports):
+            return [None] * len(reports)
+        return [END_RESULTS_BACK.get(answer.result) for answer in response.answers]
 
     async def close(self) -> None:
         """Answers what waits with None; calls under way end first (a call cut off would look like a cancellation)."""
@@ -170,7 +164,7 @@ class _Link:
             return None
         if len(response.answers) != len(rows):
             return None
-        return [_ANSWERS.get(answer) for answer in response.answers]
+        return [ANSWERS_BACK.get(answer) for answer in response.answers]
 
 
 class GrpcOwners:
@@ -195,7 +189,8 @@ class GrpcOwners:
     async def hint(self, rows: Sequence[TaskRow]) -> Answers:
         """One answer a row; None where its owner was not reached. Never raises."""
         answers: Answers = [None] * len(rows)
-        shares = [self._hint_share(member, share, rows, answers) for member, share in self._shares(rows)]
+        shared = self._shares([row.task_id for row in rows])
+        shares = [self._hint_share(member, share, rows, answers) for member, share in shared]
         await asyncio.gather(*shares)
         return answers
 
@@ -229,6 +224,24 @@ class GrpcOwners:
         assert isinstance(changed, Changed), changed
         return changed
 
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        """See ports.Owners."""
+        answers: list[EndResult | None] = [None] * len(reports)
+
+        async def finish_share(member: Member, share: list[int]) -> None:
+            for at, answer in zip(share, await self._finish(member, [reports[at] for at in share]), strict=True):
+                answers[at] = answer
+
+        shared = self._shares([report.attempt.task_id for report in reports])
+        await asyncio.gather(*(finish_share(*each) for each in shared))
+        return answers
+
+    async def _finish(self, member: Member, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        if self._local is not None and member.member_id == self._member_id:
+            return await finish_here(self._local, reports, RPC_TIMEOUT_S)
+        link = self._link(member)
+        return await link.finish(reports) if link else [None] * len(reports)
+
     async def close(self) -> None:
         """Closes all channels."""
         links = list(self._links.values())
@@ -238,12 +251,12 @@ class GrpcOwners:
     def _range_of(self, task_id: bytes) -> int:
         return self._constants.range_of(ids.shard_in(task_id))
 
-    def _shares(self, rows: Sequence[TaskRow]) -> list[tuple[Member, list[int]]]:
-        """Which rows (by index) are whose. Rows of ranges without an owner are left out."""
+    def _shares(self, task_ids: Sequence[bytes]) -> list[tuple[Member, list[int]]]:
+        """Which of these (by index) are whose. Those of ranges without an owner are left out."""
         owners: dict[int, Member | None] = {}
         shares: dict[str, tuple[Member, list[int]]] = {}
-        for at, row in enumerate(rows):
-            range_id = self._range_of(row.task_id)
+        for at, task_id in enumerate(task_ids):
+            range_id = self._range_of(task_id)
             if range_id not in owners:
                 owners[range_id] = self._membership.owner_of(range_id)
             if (member := owners[range_id]) is not None:

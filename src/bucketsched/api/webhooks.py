@@ -5,8 +5,8 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from ..core.durations import duration_ms
-from ..core.retry import RetryPolicy
-from ..core.webhook import DEFAULT_RETRY, Webhook
+from ..core.retry import DEFAULT_RETRY, RetryPolicy
+from ..core.webhook import Webhook
 from ..stubs.v1 import queue_pb2 as pb
 
 _DEFAULT = Webhook("")

@@ -12,6 +12,7 @@ import structlog
 from ..coordinator.follower import RangeFollower
 from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.execution import AttemptReport, EndResult
 from ..core.task import TaskRow
 from ..core.task_change import TaskChange
 from ..poller.dispatcher import LaneLost
@@ -306,6 +307,10 @@ class PollerRole:
     async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
         """See ports.RangeOwner."""
         return await self.lane.change(namespace_id, task_id, change) if self.lane else HintAnswer.NOT_OWNER
+
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | HintAnswer]:
+        """See ports.RangeOwner."""
+        return await self.lane.finish(reports) if self.lane else [HintAnswer.NOT_OWNER] * len(reports)
 
     async def ready(self, range_ids: Sequence[int], lane: int) -> None:
         """See ports.RangeOwner."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.webhook import DEFAULT_RETRY
+from ..core.retry import DEFAULT_RETRY
 from ..core.webhook import Webhook as Settings
 
 _DEFAULT = Settings("")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .queue_policy import NO_POLICY, QueuePolicy
+from .retry import DEFAULT_RETRY, RetryPolicy
 from .task import Priority
 from .webhook import Webhook
 
@@ -43,6 +45,17 @@ class Queue:
     priority_topics: bool = False
     created_ms: int = 0
     webhook: Webhook | None = None
+    policy: QueuePolicy = NO_POLICY
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """What holds for tasks without a policy of their own."""
+        return self.policy.retry or (self.webhook.retry if self.webhook else DEFAULT_RETRY)
+
+    @property
+    def tracks_outcomes(self) -> bool:
+        """True if it is known how its attempts end: whoever delivers them says so."""
+        return self.kind is not QueueKind.KAFKA
 
     def topic_for(self, priority: Priority) -> str:
         """The topic of a task of this priority."""

@@ -3,7 +3,8 @@
     record   := "BJ" | schema u8 | lane u16 | nonce 16 | at_ms u64 | sections u16 | section*
     section  := range u16 | epoch u32 | dispatched u32 | ref 48 *
                 | closed u16 | bucket u64 * | others u32 | other *
-    other    := kind u8 | ref 48 | length u32 | data        (FAILED: reason in UTF-8; MOVED: new due u64, body)
+    other    := kind u8 | ref 48 | length u32 | data        (data of FAILED: reason in UTF-8; of MOVED and
+                of outcomes, which are told by the stage in their ref: new due u64, body)
 
 `nonce` is unique to a transaction: by it a lane finds out whether one in doubt was committed.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from .task import REF_BYTES, FactKind
+from .task import REF_BYTES, FactKind, Stage, stage_of
 
 SCHEMA = 1
 _HEAD = struct.Struct(">2sBH16sQH")
@@ -28,7 +29,9 @@ class JournalCorrupt(Exception):
 
 @dataclass(slots=True)
 class Other:
-    """A fact that is not a plain dispatch. `new_due_ms` and `body` (encoded) for MOVED, `reason` for FAILED."""
+    """A fact that is not a plain dispatch. `reason` for FAILED at the stage of dispatch; `new_due_ms` and `body` for
+    MOVED (the new row's body, encoded) and for all outcomes (what the execution log says, encoded).
+    """
 
     kind: FactKind
     ref: bytes
@@ -80,11 +83,15 @@ def encode(record: JournalRecord) -> bytes:
 
 
 def _data_of(other: Other) -> bytes:
+    if _with_body(other):
+        return _U64.pack(other.new_due_ms) + other.body
     if other.kind is FactKind.FAILED:
         return other.reason.encode(errors="replace")
-    if other.kind is FactKind.MOVED:
-        return _U64.pack(other.new_due_ms) + other.body
     return b""
+
+
+def _with_body(other: Other) -> bool:
+    return other.kind is FactKind.MOVED or stage_of(other.ref) is Stage.OUTCOME
 
 
 def decode(value: bytes) -> JournalRecord:
@@ -143,8 +150,8 @@ def _other(value: bytes, at: int) -> tuple[Other, int]:
     if len(data) != length:
         raise JournalCorrupt("cut off")
     other = Other(FactKind(kind), ref)
-    if other.kind is FactKind.FAILED:
-        other.reason = data.decode()
-    elif other.kind is FactKind.MOVED:
+    if _with_body(other):
         (other.new_due_ms,), other.body = _U64.unpack_from(data), data[8:]
+    elif other.kind is FactKind.FAILED:
+        other.reason = data.decode()
     return other, at + length

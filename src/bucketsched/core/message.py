@@ -65,6 +65,10 @@ class TaskEvent:
     dispatched_ms: int
     late_ms: int = 0
     late_reason: str = ""
+    row_due_ms: int = 0
+    """Where the attempt's row is: when this attempt was due."""
+    expires_ms: int = 0
+    """No attempt starts later; 0: it never expires."""
 
 
 def rfc3339(ms: int) -> str:
@@ -107,6 +111,10 @@ def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int, late:
         ("ce_epoch", b"%d" % epoch),
         ("ce_due", b"%d" % body.nominal_due_ms),
     ]
+    if row.due_ms != body.nominal_due_ms:
+        headers.append(("ce_rowdue", b"%d" % row.due_ms))
+    if body.expires_ms:
+        headers.append(("ce_expires", b"%d" % body.expires_ms))
     if late is not None:
         headers += [("ce_latems", b"%d" % (dispatched_ms - body.nominal_due_ms)), ("ce_latereason", late.encode())]
     if body.metadata:
@@ -135,6 +143,8 @@ def from_headers(headers: Iterable[tuple[str, bytes]], value: bytes) -> TaskEven
         attempt=int(plain["ce_attempt"]),
         epoch=int(plain["ce_epoch"]),
         due_ms=int(plain["ce_due"]),
+        row_due_ms=int(plain.get("ce_rowdue", plain["ce_due"])),
+        expires_ms=int(plain.get("ce_expires", 0)),
         dispatched_ms=int(plain["ce_dispatched"]),
         late_ms=int(plain.get("ce_latems", 0)),
         late_reason=plain.get("ce_latereason", ""),

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from .retry import RetryPolicy
+
 BUCKET_MS = 60_000
 """A bucket is one minute of due times."""
 
 _REF = struct.Struct(">Q16s16sII")
 REF_BYTES = _REF.size
 """Length of a packed row reference: 48."""
+_ATTEMPT = struct.Struct(">I")
+_STAGE_SHIFT = 29
+ATTEMPT_MAX = (1 << _STAGE_SHIFT) - 1
 
 
 class Priority(IntEnum):
@@ -28,8 +33,16 @@ class TaskState(StrEnum):
 
     PENDING = "PENDING"
     DISPATCHED = "DISPATCHED"
-    CANCELLED = "CANCELLED"
+    RUNNING = "RUNNING"
+    """Dispatched, and an attempt at it has begun."""
+    SUCCEEDED = "SUCCEEDED"
+    RETRYING = "RETRYING"
+    """An attempt has failed, and the next one waits for its due time."""
     FAILED = "FAILED"
+    """It could not be dispatched, or no attempt is left: a dead letter."""
+    CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
+    """It could not be started by the time until which it was of use."""
 
 
 @dataclass(slots=True)
@@ -46,6 +59,10 @@ class TaskBody:
     created_ms: int = 0
     content_type: str = ""
     idempotency_key: str = ""
+    retry: RetryPolicy | None = None
+    """None: that of the queue."""
+    expires_ms: int = 0
+    """No attempt starts later; 0: it never expires."""
 
 
 NO_BODY = TaskBody("", "", "")
@@ -69,6 +86,29 @@ class RowRef(NamedTuple):
     def unpack(cls, packed: bytes) -> RowRef:
         """Reverse of `pack`."""
         return cls(*_REF.unpack(packed))
+
+
+class Stage(IntEnum):
+    """What is to be decided about one attempt, each thing once. A packed reference carries it in the upper bits of the
+    attempt, so that whoever settles references settles each of these by itself."""
+
+    DISPATCH = 0
+    """Whether it is dispatched."""
+    OUTCOME = 1
+    """How it ended, once it was dispatched."""
+    REDRIVE = 2
+    """Whether it is done all over, once it has failed for good."""
+
+
+def at_stage(ref: bytes, stage: Stage) -> bytes:
+    """The packed reference of an attempt at this stage; `ref` may be at any."""
+    (attempt,) = _ATTEMPT.unpack_from(ref, REF_BYTES - 4)
+    return ref[:-4] + _ATTEMPT.pack((attempt & ATTEMPT_MAX) | stage << _STAGE_SHIFT)
+
+
+def stage_of(ref: bytes) -> Stage:
+    """The stage in a packed reference. Raises ValueError where there is none such."""
+    return Stage(_ATTEMPT.unpack_from(ref, REF_BYTES - 4)[0] >> _STAGE_SHIFT)
 
 
 @dataclass(slots=True)
@@ -104,17 +144,14 @@ class Facts:
     failed_ms: int | None = None
     failed_reason: str = ""
     moved_to_ms: int | None = None
-    """The task's row now lives at this due time, one generation up."""
+    """The task's row now lives at this due time, one generation or one attempt up."""
+    succeeded_ms: int | None = None
+    expired_ms: int | None = None
 
     @property
     def settled(self) -> bool:
         """True if this row must not be dispatched (any more)."""
-        return not (
-            self.dispatched_ms is None
-            and self.cancelled_ms is None
-            and self.failed_ms is None
-            and self.moved_to_ms is None
-        )
+        return self is not NO_FACTS and self != NO_FACTS
 
 
 NO_FACTS = Facts()
@@ -134,12 +171,17 @@ class FactKind(IntEnum):
     DISPATCHED = 1
     CANCELLED = 2
     FAILED = 3
+    """It can't be dispatched, or its last attempt has failed."""
     MOVED = 4
+    SUCCEEDED = 5
+    RETRIED = 6
+    """An attempt has failed, and there will be another one. In the store: moved to its due time."""
+    EXPIRED = 7
 
 
 @dataclass(slots=True)
 class Mark:
-    """A fact to be written beside a row. `at_ms`: when; for MOVED: the new due time."""
+    """A fact to be written beside a row. `at_ms`: when; for MOVED and RETRIED: the new due time."""
 
     ref: bytes
     kind: FactKind
@@ -147,15 +189,21 @@ class Mark:
     reason: str = ""
 
 
-def fold(facts: Facts) -> TaskState:
-    """The state of a row. A commit in the journal decides between dispatch and cancel, so they exclude each other."""
+def fold(facts: Facts, attempt: int = 1) -> TaskState:
+    """The state of a task by the facts about its newest row. A commit in the journal decides between dispatch and
+    cancel, and between outcomes, so they exclude each other. Whether an attempt is RUNNING its execution log tells.
+    """
     if facts.failed_ms is not None:
         return TaskState.FAILED
+    if facts.succeeded_ms is not None:
+        return TaskState.SUCCEEDED
+    if facts.expired_ms is not None:
+        return TaskState.EXPIRED
     if facts.dispatched_ms is not None:
         return TaskState.DISPATCHED
     if facts.cancelled_ms is not None:
         return TaskState.CANCELLED
-    return TaskState.PENDING
+    return TaskState.PENDING if attempt == 1 else TaskState.RETRYING
 
 
 def bucket_of(due_ms: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from . import task_id as ids
-from .task import FactKind, Mark, Priority, RowRef, TaskBody
+from .task import FactKind, Mark, Priority, RowRef, Stage, TaskBody, at_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class TaskChange:
     priority: Priority | None = None
     due_ms: int | None = None
     generation: int | None = None
+    again: bool = False
+    """A task that has failed for good, or expired, is done all over. One that waits stays as it is."""
 
     @property
     def empty(self) -> bool:
@@ -34,6 +36,7 @@ class TaskChange:
             metadata=body.metadata if self.metadata is None else self.metadata,
             priority=body.priority if self.priority is None else self.priority,
             nominal_due_ms=body.nominal_due_ms if self.due_ms is None else self.due_ms,
+            expires_ms=0 if self.again else body.expires_ms,
         )
 
 
@@ -45,6 +48,8 @@ class ChangeResult(Enum):
     ALREADY_DISPATCHED = "already dispatched"
     ALREADY_CANCELLED = "already cancelled"
     ALREADY_FAILED = "already failed"
+    ALREADY_SUCCEEDED = "already succeeded"
+    ALREADY_EXPIRED = "already expired"
     OTHER_GENERATION = "of another generation"
     NOT_FOUND = "not found"
 
@@ -55,9 +60,9 @@ def home_pointer(ref: bytes, new_due_ms: int) -> Mark | None:
     None where the moved row is the home row itself. A pointer that is lost, or written late over a newer one, only
     makes look-ups longer: each place that a task has left names a later one.
     """
-    due_ms, namespace_id, task_id, generation, _ = RowRef.unpack(ref)
+    due_ms, namespace_id, task_id, generation, attempt = RowRef.unpack(at_stage(ref, Stage.DISPATCH))
     home_ms = ids.home_of(task_id).due_ms
     if due_ms == home_ms:
         return None
-    assert generation > 0, ref
+    assert generation > 0 or attempt > 1, ref
     return Mark(RowRef(home_ms, namespace_id, task_id, 0, 1).pack(), FactKind.MOVED, new_due_ms)

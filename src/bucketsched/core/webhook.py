@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
 from .errors import InvalidArgument
-from .retry import RetryPolicy
+from .retry import DEFAULT_RETRY, RetryPolicy
 
 SECRET_PREFIX = "whsec_"
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 """As Standard Webhooks has them."""
-
-DEFAULT_RETRY = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ def change_request(namespace_id: bytes, task_id: bytes, change: TaskChange) -> p
         priority=change.priority,
         due_ms=change.due_ms,
         generation=change.generation,
+        again=change.again,
     )
 
 
@@ -31,4 +32,5 @@ def change_of(request: pb.ChangeRequest) -> TaskChange:
         priority=Priority(request.priority) if request.HasField("priority") else None,
         due_ms=request.due_ms if request.HasField("due_ms") else None,
         generation=request.generation if request.HasField("generation") else None,
+        again=request.again,
     )

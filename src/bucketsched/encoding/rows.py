@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from ..core.retry import RetryPolicy
 from ..core.task import Priority, TaskBody, TaskRow
 from ..stubs.internal.v1 import storage_pb2 as pb
 
@@ -13,7 +14,7 @@ UNDECODABLE = ""
 
 def body_message(body: TaskBody) -> pb.TaskBody:
     """The protobuf form of a body."""
-    return pb.TaskBody(
+    message = pb.TaskBody(
         namespace=body.namespace,
         queue=body.queue,
         type=body.type,
@@ -24,6 +25,32 @@ def body_message(body: TaskBody) -> pb.TaskBody:
         created_ms=body.created_ms,
         content_type=body.content_type,
         idempotency_key=body.idempotency_key,
+        expires_ms=body.expires_ms,
+    )
+    if body.retry is not None:
+        message.retry.CopyFrom(_retry_message(body.retry))
+    return message
+
+
+def _retry_message(retry: RetryPolicy) -> pb.RetryPolicy:
+    return pb.RetryPolicy(
+        tries_max=retry.tries_max,
+        delay_ms_first=retry.delay_ms_first,
+        delay_ms_max=retry.delay_ms_max,
+        elapsed_ms_max=retry.elapsed_ms_max,
+        multiplier=retry.multiplier,
+        final_errors=retry.final_errors,
+    )
+
+
+def _retry_of(message: pb.RetryPolicy) -> RetryPolicy:
+    return RetryPolicy(
+        message.tries_max,
+        message.delay_ms_first,
+        message.delay_ms_max,
+        message.elapsed_ms_max,
+        message.multiplier,
+        tuple(message.final_errors),
     )
 
 
@@ -45,6 +72,8 @@ def body_from_message(message: pb.TaskBody) -> TaskBody:
         created_ms=message.created_ms,
         content_type=message.content_type,
         idempotency_key=message.idempotency_key,
+        retry=_retry_of(message.retry) if message.HasField("retry") else None,
+        expires_ms=message.expires_ms,
     )
 
 

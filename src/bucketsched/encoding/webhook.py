@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..core.errors import Unavailable
-from ..core.retry import RetryPolicy
 from ..core.webhook import Webhook
+from .queue_policy import retry_of
 
 NONE = ""
 """Of a queue of another kind."""
@@ -25,7 +25,7 @@ def decode_webhook(text: str | None) -> Webhook | None:
         return None
     try:
         found: dict[str, Any] = json.loads(text)
-        found["retry"] = RetryPolicy(**found["retry"])
+        found["retry"] = retry_of(found["retry"])
         lists = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         return Webhook(**found | lists)
     except (ValueError, TypeError, KeyError):

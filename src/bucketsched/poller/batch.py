@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from ..core.execution import Attempt
 from ..core.journal_record import JournalRecord, Other, Section
 from ..core.lateness import LateReason
 from ..core.message import Message
@@ -27,8 +28,8 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Mutation:
-    """A change of one row that must be journaled: a cancel, or a move. `body`: the successor's, encoded, if it is not
-    the row's own.
+    """What must be journaled of one row: a cancel, a move, an outcome. `body` of a move: the successor's, encoded, if
+    it is not the row's own; of an outcome: `attempt`, encoded.
 
     `done` becomes the FactKind that the row is settled by, whoever settled it, or fails with Refused.
     """
@@ -39,6 +40,7 @@ class Mutation:
     done: asyncio.Future[tuple[FactKind, int]]
     successor: TaskRow | None = None
     body: bytes = b""
+    attempt: Attempt | None = None
 
     @property
     def size(self) -> int:
@@ -81,6 +83,7 @@ class Batch:
     sent: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     failed: list[tuple[TaskRow, OwnedRange, str]] = field(default_factory=list)
+    expired: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     closings: list[Closing] = field(default_factory=list)
     withheld: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
@@ -91,7 +94,7 @@ class Batch:
     late: Counter[LateReason] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
-        return bool(self.sent or self.failed or self.mutations or self.closings)
+        return bool(self.sent or self.failed or self.expired or self.mutations or self.closings)
 
     def record(self, lane: int) -> JournalRecord:
         """The journal's record of it."""
@@ -104,6 +107,8 @@ class Batch:
             of(owned).dispatched.append(row.ref)
         for row, owned, reason in self.failed:
             of(owned).others.append(Other(FactKind.FAILED, row.ref, reason=reason[:REASON_CHARACTERS_MAX]))
+        for row, owned in self.expired:
+            of(owned).others.append(Other(FactKind.EXPIRED, row.ref))
         for change in self.mutations:
             due = change.successor.due_ms if change.successor else 0
             of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due, body=change.body))
@@ -117,9 +122,11 @@ class Batch:
         marks += [
             Mark(row.ref, FactKind.FAILED, self.at_ms, reason[:REASON_CHARACTERS_MAX]) for row, _, reason in self.failed
         ]
+        marks += [Mark(row.ref, FactKind.EXPIRED, self.at_ms) for row, _ in self.expired]
         for change in self.mutations:
             at_ms = change.successor.due_ms if change.successor else self.at_ms
-            marks.append(Mark(change.ref, change.kind, at_ms))
+            reason = change.attempt.reason if change.attempt and change.kind is FactKind.FAILED else ""
+            marks.append(Mark(change.ref, change.kind, at_ms, reason))
         return marks
 
     def pointers(self) -> list[Consequence]:
@@ -137,5 +144,6 @@ class Batch:
         return [
             *((row.ref, FactKind.DISPATCHED, owned) for row, owned in self.sent),
             *((row.ref, FactKind.FAILED, owned) for row, owned, _ in self.failed),
+            *((row.ref, FactKind.EXPIRED, owned) for row, owned in self.expired),
             *((change.ref, change.kind, change.owned) for change in self.mutations),
         ]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from ..core import task_id as ids
 from ..core.errors import Unavailable
-from ..core.task import FactKind, RowRef, StoredTask, TaskBody, TaskRow, bucket_of
+from ..core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
+from ..core.retry import DEFAULT_RETRY, RetryPolicy, next_try_ms
+from ..core.task import FactKind, RowRef, Stage, StoredTask, TaskRow, at_stage, bucket_of
 from ..core.task_change import ChangeResult, TaskChange
 from ..core.waiting import first_of
+from ..encoding.attempts import encode_outcome
 from ..encoding.rows import encode_body
 from ..ports import CancelResult, Changed, Clock, HintAnswer, TaskStore
 from .batch import Mutation, Refused
 from .dispatcher import Dispatcher
 from .limits import ADMISSION_S_MAX
 from .marker import Marker
-from .owned_range import QUEUED, OwnedRange, Phase, kind_of
+from .owned_range import MARKED, QUEUED, OwnedRange, Phase, kind_of
+from .queue_directory import QueueDirectory
+from .successors import successor
 
 TRIES_MAX = 8
 """How often a change is tried again because another one came before it."""
@@ -24,24 +30,36 @@ HOPS_MAX = 32
 PLACES_TRIED_MAX = 64
 SHOWN_S_MAX = 1.0
 """How long a confirmed change waits to be visible to readers of the store."""
+DISPATCHED = (FactKind.DISPATCHED, FactKind.DISPATCHED + MARKED)
+RETRIED_ENDS = (AttemptEnd.FAILED, AttemptEnd.TIMED_OUT)
+"""Those that may be followed by another attempt."""
+AGAIN = (FactKind.FAILED, FactKind.EXPIRED)
+"""What a task is that can be done all over."""
 
 _CANCEL_RESULTS = {
     FactKind.DISPATCHED: CancelResult.ALREADY_DISPATCHED,
     FactKind.CANCELLED: CancelResult.ALREADY_CANCELLED,
     FactKind.FAILED: CancelResult.ALREADY_FAILED,
+    FactKind.SUCCEEDED: CancelResult.ALREADY_SUCCEEDED,
+    FactKind.EXPIRED: CancelResult.ALREADY_EXPIRED,
 }
 _CHANGE_RESULTS = {
     FactKind.DISPATCHED: ChangeResult.ALREADY_DISPATCHED,
     FactKind.CANCELLED: ChangeResult.ALREADY_CANCELLED,
     FactKind.FAILED: ChangeResult.ALREADY_FAILED,
+    FactKind.SUCCEEDED: ChangeResult.ALREADY_SUCCEEDED,
+    FactKind.EXPIRED: ChangeResult.ALREADY_EXPIRED,
 }
 
 
 class Changes:
     """One per lane."""
 
-    def __init__(self, store: TaskStore, dispatcher: Dispatcher, marker: Marker, clock: Clock) -> None:
+    def __init__(
+        self, store: TaskStore, dispatcher: Dispatcher, marker: Marker, queues: QueueDirectory, clock: Clock
+    ) -> None:
         self._store, self._dispatcher, self._marker, self._clock = store, dispatcher, marker, clock
+        self._queues = queues
 
     async def cancel(self, owned: OwnedRange, namespace_id: bytes, task_id: bytes) -> CancelResult:
         """Raises Refused where the range was lost meanwhile, Unavailable."""
@@ -54,6 +72,9 @@ class Changes:
                     stored = await self._live(namespace_id, task_id)
                     if stored is None:
                         return CancelResult.NOT_FOUND
+                    if _went_on(owned, stored.row.ref):
+                        await self._shown(owned, self._dispatcher.last[0])
+                        continue
                     if stored.facts.settled:
                         return _CANCEL_RESULTS[kind_of(stored.facts)]
                     ref = stored.row.ref
@@ -81,21 +102,27 @@ class Changes:
                 if stored is None or not stored.row.body.type:
                     return Changed(ChangeResult.NOT_FOUND)
                 row = stored.row
-                if stored.facts.settled:
+                if _went_on(owned, row.ref):
+                    await self._shown(owned, self._dispatcher.last[0])
+                    continue
+                again = change.again and stored.facts.settled and kind_of(stored.facts) in AGAIN
+                if stored.facts.settled and not again:
                     return Changed(_CHANGE_RESULTS[kind_of(stored.facts)], row)
                 if change.generation not in (None, row.generation):
                     return Changed(ChangeResult.OTHER_GENERATION, row)
                 body = change.applied_to(row.body)
-                if body == row.body and owned.status(row.ref) in (None, QUEUED):
+                if body == row.body and not again and owned.status(row.ref) in (None, QUEUED):
                     return Changed(ChangeResult.CHANGED, row)
-                successor = await self._placed(owned, row, body)
-                mutation = Mutation(owned, row.ref, FactKind.MOVED, _future(), successor, encode_body(body))
+                ref = at_stage(row.ref, Stage.REDRIVE) if again else row.ref
+                due_ms = await self._place(owned, row, max(body.nominal_due_ms, self._clock.now_ms()))
+                moved = successor(ref, due_ms, body)
+                mutation = Mutation(owned, ref, FactKind.MOVED, _future(), moved, encode_body(body))
                 kind, offset = await self._journal(mutation)
             finally:
                 owned.end_read(read)
             if offset >= 0:
                 await self._shown(owned, offset)
-                return Changed(ChangeResult.CHANGED, successor)
+                return Changed(ChangeResult.CHANGED, moved)
             if kind is not FactKind.MOVED:
                 return Changed(_CHANGE_RESULTS[kind], row)
             await self._shown(owned, self._dispatcher.last[0])
@@ -111,16 +138,93 @@ class Changes:
             due_ms = stored.facts.moved_to_ms
         raise Unavailable("the task's row is being moved")
 
-    async def _placed(self, owned: OwnedRange, row: TaskRow, body: TaskBody) -> TaskRow:
-        """Where the task goes: at its due time, or a little later where the task has been before."""
-        due_ms = max(body.nominal_due_ms, self._clock.now_ms())
+    async def finish(self, owned: OwnedRange, report: AttemptReport) -> EndResult:
+        """How a dispatched attempt has ended: the first report of it that is journaled counts.
+
+        One that is repeated because its answer was lost is taken again. Raises Refused, Unavailable.
+        """
+        attempt = report.attempt
+        place = report.row_due_ms, attempt.namespace_id, attempt.task_id
+        ref = RowRef(*place, attempt.generation, attempt.attempt).pack()
+        read = owned.begin_read()
+        try:
+            ended = owned.status(at_stage(ref, Stage.OUTCOME)) is not None
+            row: TaskRow | None = None
+            if not ended and (attempt.end in RETRIED_ENDS or owned.status(ref) not in DISPATCHED):
+                stored = await self._store.get(*place)
+                if stored is None or stored.row.ref != ref:
+                    if owned.status(ref) in DISPATCHED:
+                        raise Unavailable("the attempt's row is yet to be stored")
+                    return EndResult.NOT_FOUND
+                if not stored.facts.settled and owned.status(ref) not in DISPATCHED:
+                    return EndResult.NOT_FOUND
+                row, ended = stored.row, stored.facts.settled and kind_of(stored.facts) is not FactKind.DISPATCHED
+            if not ended:
+                mutation = await self._outcome(owned, ref, report, row)
+                _, offset = await self._journal(mutation)
+                if offset >= 0:
+                    if mutation.successor is not None:
+                        await self._shown(owned, offset)  # as it may be dispatched soon, and end
+                    return EndResult.TAKEN
+        finally:
+            owned.end_read(read)
+        return await self._repeated(owned, attempt)
+
+    async def _outcome(self, owned: OwnedRange, ref: bytes, report: AttemptReport, row: TaskRow | None) -> Mutation:
+        """What is journaled of a report. `row`: the attempt's, where its failure may be followed by another one."""
+        attempt, outcome = report.attempt.clipped(), at_stage(ref, Stage.OUTCOME)
+        if attempt.end not in RETRIED_ENDS:
+            kind = FactKind.SUCCEEDED if attempt.end is AttemptEnd.SUCCEEDED else FactKind.EXPIRED
+            return Mutation(owned, outcome, kind, _future(), None, encode_outcome(attempt), attempt)
+        assert row is not None, report
+        due_ms = self._retry_due_ms(report, row, await self._policy(row))
+        if due_ms is None:
+            return Mutation(owned, outcome, FactKind.FAILED, _future(), None, encode_outcome(attempt), attempt)
+        due_ms = await self._place(owned, row, due_ms)
+        attempt = replace(attempt, retry_ms=due_ms)
+        again = successor(outcome, due_ms, row.body)
+        return Mutation(owned, outcome, FactKind.RETRIED, _future(), again, encode_outcome(attempt), attempt)
+
+    def _retry_due_ms(self, report: AttemptReport, row: TaskRow, policy: RetryPolicy) -> int | None:
+        """When the next attempt is due; None: there is none any more."""
+        attempt = report.attempt
+        if report.final or attempt.error_type in policy.final_errors:
+            return None
+        elapsed_ms = max(0, attempt.ended_ms - row.body.nominal_due_ms)
+        pause_ms = next_try_ms(policy, row.attempt, elapsed_ms, report.pause_ms_least, row.ref)
+        if pause_ms is None:
+            return None
+        due_ms = max(attempt.ended_ms + pause_ms, self._clock.now_ms())
+        return None if 0 < row.body.expires_ms < due_ms else due_ms
+
+    async def _policy(self, row: TaskRow) -> RetryPolicy:
+        """The task's, or its queue's. Raises Unavailable."""
+        if row.body.retry is not None:
+            return row.body.retry
+        name = row.namespace_id, row.body.queue
+        if not self._queues.known(*name) and not await self._queues.fetch(*name):
+            raise Unavailable("the queue's retry policy can't be read now")
+        queue = self._queues.get(*name)
+        return queue.retry_policy if queue is not None else DEFAULT_RETRY
+
+    async def _repeated(self, owned: OwnedRange, attempt: Attempt) -> EndResult:
+        """Whether it was this report that was taken before."""
+        await self._shown(owned, self._dispatcher.last[0])
+        for known in await self._store.attempts(attempt.namespace_id, attempt.task_id):
+            if (known.generation, known.attempt) == (attempt.generation, attempt.attempt):
+                same = replace(known, retry_ms=0) == replace(attempt.clipped(), retry_ms=0)
+                return EndResult.TAKEN if same else EndResult.ALREADY_ENDED
+        return EndResult.ALREADY_ENDED
+
+    async def _place(self, owned: OwnedRange, row: TaskRow, due_ms: int) -> int:
+        """Where a task that was in this row goes: at that time, or a little later where it has been before."""
         if not owned.is_open(bucket_of(due_ms)):
             raise Refused(HintAnswer.NOT_READY)  # it is closing, or was closed while the clock was ahead
         if owned.begun(bucket_of(due_ms)) and not owned.spare_rows:
             raise Unavailable("too many tasks are due about then: no memory for another")
         for _ in range(PLACES_TRIED_MAX):
             if due_ms != row.due_ms and await self._store.get(due_ms, row.namespace_id, row.task_id) is None:
-                return TaskRow(due_ms, row.namespace_id, row.task_id, body, row.generation + 1, row.attempt)
+                return due_ms
             due_ms += 1
         raise Unavailable("the task was moved to about this time too often")
 
@@ -164,8 +268,8 @@ class Changes:
         """To now, one generation up: journal, then the new row, then the home row's pointer, then the answer."""
         row = stored.row
         now_ms = self._clock.now_ms()
-        successor = TaskRow(now_ms, row.namespace_id, row.task_id, row.body, row.generation + 1, row.attempt)
-        change = Mutation(owned, row.ref, FactKind.MOVED, _future(), successor)
+        moved = successor(row.ref, now_ms, row.body)
+        change = Mutation(owned, row.ref, FactKind.MOVED, _future(), moved)
         self._dispatcher.submit(change)
         answered = asyncio.Event()
 
@@ -187,10 +291,20 @@ class Changes:
         return await change.done
 
     async def _shown(self, owned: OwnedRange, offset: int) -> None:
+        """Returns once the store shows it, or some time later: the journal has confirmed it, the store will."""
+        shown = asyncio.Event()
+        waiting = asyncio.create_task(self._marker.reached(owned, offset))
+        waiting.add_done_callback(lambda _: shown.set())
         try:
-            await asyncio.wait_for(self._marker.reached(owned, offset), SHOWN_S_MAX)
-        except TimeoutError:
-            pass  # it is confirmed by the journal; the store will show it once it can be reached
+            await first_of(shown, self._clock, SHOWN_S_MAX)
+        finally:
+            waiting.cancel()
+
+
+def _went_on(owned: OwnedRange, ref: bytes) -> bool:
+    """True if the task has gone on from this row, by a record that the store may not show yet."""
+    later = (owned.status(at_stage(ref, stage)) for stage in (Stage.OUTCOME, Stage.REDRIVE))
+    return any(status in (FactKind.RETRIED, FactKind.MOVED) for status in later)
 
 
 def _future() -> asyncio.Future[tuple[FactKind, int]]:

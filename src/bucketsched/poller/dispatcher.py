@@ -301,6 +301,9 @@ class Dispatcher:
         if not row.body.type:
             batch.failed.append((row, owned, "its body can't be decoded"))
             return 0
+        if 0 < row.body.expires_ms < batch.at_ms:
+            batch.expired.append((row, owned))
+            return 0
         name = (row.namespace_id, row.body.queue)
         if not self._queues.known(*name):
             self._set_aside(name, row, owned)
@@ -409,7 +412,7 @@ class Dispatcher:
         for index, (row, owned) in enumerate(batch.sent):
             if index not in without:
                 self._make_ready(row, owned)
-        for row, owned in batch.withheld:
+        for row, owned in (*batch.withheld, *batch.expired):
             self._make_ready(row, owned)
         self._failing.extend(batch.failed)
         self._mutations.extend(batch.mutations)
@@ -428,13 +431,15 @@ class Dispatcher:
         self.counters.late.update(batch.late)
         for ref, kind, owned in settled:
             owned.settle(ref, kind)
-        for row, owned in (*batch.sent, *batch.withheld, *((row, owned) for row, owned, _ in batch.failed)):
+        failed = [(row, owned) for row, owned, _ in batch.failed]
+        for row, owned in (*batch.sent, *batch.withheld, *batch.expired, *failed):
             owned.leave(row)
         successors = {change.ref: change.successor for change in batch.mutations if change.successor}
+        attempts = {change.ref: change.attempt for change in batch.mutations if change.attempt}
         self._marker.add(
             *self.last,
             [
-                Consequence(mark, owned, successors.get(mark.ref))
+                Consequence(mark, owned, successors.get(mark.ref), attempts.get(mark.ref))
                 for mark, (_, _, owned) in zip(batch.marks(), settled, strict=True)
             ]
             + batch.pointers(),

@@ -13,6 +13,7 @@ from ..core import task_id as ids
 from ..core.checkpoint import Checkpoint
 from ..core.cluster import ClusterConstants
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.execution import AttemptReport, EndResult
 from ..core.journal_record import JournalCorrupt
 from ..core.task import TaskRow
 from ..core.task_change import TaskChange
@@ -88,7 +89,7 @@ class Lane:
         self._rescanner = Rescanner(self._ranges, store, clock, limits, self._counters)
         self._checkpointer = Checkpointer(self._ranges, checkpoints, journal, self._marker, clock, limits)
         self._closer = Closer(self._ranges, store, self.dispatcher, self._marker, clock, constants.grace_ms)
-        self._changes = Changes(store, self.dispatcher, self._marker, clock)
+        self._changes = Changes(store, self.dispatcher, self._marker, self._queues, clock)
         self._preloads = Preloads(shadows, checkpoints, self._loader, clock, self._unread)
         self._hand_over = HandOver(self._ranges, leases, self.dispatcher, self._marker, self._checkpointer, clock)
         self._takeover = Takeover(
@@ -377,6 +378,13 @@ class Lane:
     async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer:
         """Changes a task that waits, near or far. See RangeOwner."""
         return await self._changed(task_id, lambda owned: self._changes.change(owned, namespace_id, task_id, change))
+
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | HintAnswer]:
+        """How dispatched attempts have ended. See RangeOwner."""
+        return list(await asyncio.gather(*(self._finish(report) for report in reports)))
+
+    async def _finish(self, report: AttemptReport) -> EndResult | HintAnswer:
+        return await self._changed(report.attempt.task_id, lambda owned: self._changes.finish(owned, report))
 
     async def _changed(self, task_id: bytes, change: Callable[[OwnedRange], Awaitable[Result]]) -> Result | HintAnswer:
         owned = self._owned(task_id)

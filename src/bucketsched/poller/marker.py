@@ -19,6 +19,7 @@ import structlog
 from ..core import failpoints
 from ..core import task_id as ids
 from ..core.errors import Unavailable
+from ..core.execution import Attempt
 from ..core.task import Mark, TaskRow, bucket_of
 from ..core.waiting import first_of
 from ..ports import Clock, TaskStore
@@ -206,6 +207,7 @@ class Marker:
             await write_consequences(
                 self._store,
                 [entry.consequence.successor for entry in entries if entry.consequence.successor],
+                [entry.consequence.attempt for entry in entries if entry.consequence.attempt],
                 [entry.consequence.mark for entry in entries],
             )
         except Unavailable as error:
@@ -226,7 +228,7 @@ class Marker:
 
     def _stored(self, entries: Iterable[_Entry]) -> None:
         ranges: set[OwnedRange] = set()
-        for (mark, owned, successor), record in entries:
+        for (mark, owned, successor, _), record in entries:
             owned.marked(mark.ref)
             if successor is not None:
                 owned.arrived(successor)
@@ -252,12 +254,16 @@ def _partition_of(ref: bytes) -> Partition:
     return bucket_of(ref_due_ms(ref)), ids.shard_in(ref[24:40])
 
 
-async def write_consequences(store: TaskStore, successors: Sequence[TaskRow], marks: Sequence[Mark]) -> None:
-    """Writes successors, then marks. Idempotent. Raises Unavailable."""
+async def write_consequences(
+    store: TaskStore, successors: Sequence[TaskRow], attempts: Sequence[Attempt], marks: Sequence[Mark]
+) -> None:
+    """Writes successors and entries of the execution log, then marks. Idempotent. Raises Unavailable."""
     if successors:
         for answer in await store.insert(successors):
             if answer is not None:
                 raise Unavailable(f"a moved row could not be written: {answer}")
         failpoints.reach("move.row-written")
+    if attempts:
+        await store.record_attempts(attempts)
     if marks:
         await store.mark(marks)

@@ -18,7 +18,17 @@ from heapq import heappop, heappush
 
 from ..core import task_id as ids
 from ..core.due_heap import DueHeap
-from ..core.task import FactKind, Facts, StoredTask, TaskRow, bucket_end_ms, bucket_of, bucket_start_ms
+from ..core.task import (
+    FactKind,
+    Facts,
+    Stage,
+    StoredTask,
+    TaskRow,
+    bucket_end_ms,
+    bucket_of,
+    bucket_start_ms,
+    stage_of,
+)
 from ..ports import HintAnswer, Lease, Page
 from .cursor import Cursor
 from .limits import LIKELY_LATE_MS, RECENT_MS, REMEMBER_MS, REOPEN_MS
@@ -47,15 +57,19 @@ class Phase(Enum):
 
 
 def kind_of(facts: Facts) -> FactKind:
-    """The fact that settled a row."""
+    """The last fact about a settled row."""
     if facts.moved_to_ms is not None:
         return FactKind.MOVED
+    if facts.failed_ms is not None:
+        return FactKind.FAILED
+    if facts.succeeded_ms is not None:
+        return FactKind.SUCCEEDED
+    if facts.expired_ms is not None:
+        return FactKind.EXPIRED
     if facts.dispatched_ms is not None:
         return FactKind.DISPATCHED
-    if facts.cancelled_ms is not None:
-        return FactKind.CANCELLED
-    assert facts.failed_ms is not None
-    return FactKind.FAILED
+    assert facts.cancelled_ms is not None
+    return FactKind.CANCELLED
 
 
 def ref_due_ms(ref: bytes) -> int:
@@ -355,9 +369,13 @@ class OwnedRange:
         self._remember(ref)
 
     def _remember(self, ref: bytes) -> None:
-        """Far rows fade as soon as no read is in flight, near ones a while after they were due."""
+        """Far rows fade as soon as no read is in flight, near ones a while after they were due.
+
+        What became of an attempt after its dispatch is remembered for at least as long as the dispatch: who knows of
+        the dispatch, and of nothing else, may go on without reading the row.
+        """
         due = ref_due_ms(ref)
-        if self.covered(due, ids.shard_in(ref[24:40])):
+        if stage_of(ref) is not Stage.DISPATCH or self.covered(due, ids.shard_in(ref[24:40])):
             heappush(self._remembered, (ref, self._read_number))
         else:
             self._fading.append((self._read_number, ref))

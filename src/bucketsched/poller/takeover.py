@@ -32,6 +32,7 @@ import structlog
 from ..core import failpoints
 from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, record_hash
 from ..core.errors import OwnershipLost, Unavailable
+from ..core.execution import Attempt
 from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
 from ..core.task import FactKind, Mark, StoredTask, TaskRow
 from ..core.task_change import home_pointer
@@ -39,7 +40,7 @@ from ..core.waiting import Shared
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, Leases, TaskStore
 from .marker import write_consequences
 from .owned_range import OwnedRange, Phase
-from .successors import Moved, successors
+from .successors import Moved, attempts_of, marks_of, moves_of, successors
 from .takings import Taking
 
 log = structlog.get_logger(__name__)
@@ -67,18 +68,17 @@ class Replay:
     marks: dict[bytes, Mark] = field(default_factory=dict)
     """By row: what is not known to be stored."""
     moved: list[Moved] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     first_open_bucket: int = 0
 
     def apply(self, offset: int, record: JournalRecord, section: Section) -> None:
-        """Takes in one section of one record, in the journal's order. Raises JournalMismatch."""
+        """Takes in one section of one record, in the journal's order. Raises JournalMismatch, JournalCorrupt."""
         stored = offset <= self.stored_offset
-        for ref in section.dispatched:
-            self._settle(Mark(ref, FactKind.DISPATCHED, record.at_ms), stored)
-        for other in section.others:
-            at_ms = other.new_due_ms if other.kind is FactKind.MOVED else record.at_ms
-            self._settle(Mark(other.ref, other.kind, at_ms, other.reason), stored)
-            if other.kind is FactKind.MOVED and not stored:
-                self.moved.append(Moved(other.ref, other.new_due_ms, other.body))
+        for mark in marks_of(record, section):
+            self._settle(mark, stored)
+        if not stored:
+            self.moved += moves_of(section)
+            self.attempts += attempts_of(section)
         for bucket in section.closed:
             self.first_open_bucket = max(self.first_open_bucket, bucket + 1)
 
@@ -171,7 +171,7 @@ class Takeover:
         replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)
         taking.done("replay")
         moved = await successors(self._store, replay.moved)
-        await write_consequences(self._store, moved, replay.facts())
+        await write_consequences(self._store, moved, replay.attempts, replay.facts())
         failpoints.reach("takeover.replayed")
         taking.done("marks")
         successor = self._next_checkpoint(owned, checkpoint, replay)

@@ -16,13 +16,13 @@ class Kind(StrEnum):
     LOST = "lost"
     """It has no fact, and no record says anything of it: it was not dispatched."""
     UNMARKED = "unmarked"
-    """A record settles it, and the row has no fact: it shows as pending, and was dispatched (cancelled, ...)."""
+    """A record settles it, and the row lacks the fact: it shows as pending, say, and was dispatched."""
     NOT_JOURNALED = "not-journaled"
     """It has a fact from a time of which the journal is kept, and no record says so."""
     NO_ROW = "no-row"
     """A record settles it, and there is no such row."""
     TWICE = "twice"
-    """More than one record settles the same generation and attempt."""
+    """More than one record settles the same generation and attempt at the same stage."""
     CONTRADICTION = "contradiction"
     """Record and fact say different things."""
     NO_SUCCESSOR = "no-successor"
@@ -51,6 +51,8 @@ def facts_in(facts: Facts) -> dict[FactKind, int]:
         FactKind.CANCELLED: facts.cancelled_ms,
         FactKind.FAILED: facts.failed_ms,
         FactKind.MOVED: facts.moved_to_ms,
+        FactKind.SUCCEEDED: facts.succeeded_ms,
+        FactKind.EXPIRED: facts.expired_ms,
     }
     return {kind: at_ms for kind, at_ms in times.items() if at_ms is not None}
 
@@ -58,19 +60,25 @@ def facts_in(facts: Facts) -> dict[FactKind, int]:
 def compare(range_id: int, ref: bytes, facts: Facts, said: Sequence[Said], kept_from_ms: int) -> Iterator[Difference]:
     """What is wrong with a row. `kept_from_ms`: the journal holds every record from then on."""
     has, says = facts_in(facts), tuple(said)
-    if len(says) > 1:
+    told = kinds_told(says)
+    if len({one.ref for one in says}) < len(says):
         yield Difference(Kind.TWICE, ref, range_id, " and ".join(_told(one) for one in says), says)
     if not has and not says:
         yield Difference(Kind.LOST, ref, range_id, "no fact, no record")
-    elif not has:
+    elif says and told > set(has):
         yield Difference(Kind.UNMARKED, ref, range_id, _told(says[0]), says)
     elif not says:
         if all(at_ms >= kept_from_ms for at_ms in has.values()):
             detail = ", ".join(f"{kind.name.lower()} at {at_ms}" for kind, at_ms in has.items())
             yield Difference(Kind.NOT_JOURNALED, ref, range_id, detail)
-    elif {one.kind for one in says} != set(has):
+    elif told != set(has) and not (told < set(has) and min(has.values()) < kept_from_ms):
         detail = f"{', '.join(kind.name.lower() for kind in has)} in the store, {_told(says[0])} in the journal"
         yield Difference(Kind.CONTRADICTION, ref, range_id, detail, says)
+
+
+def kinds_told(said: Sequence[Said]) -> set[FactKind]:
+    """The facts that records ask for: in the store a retry is a move."""
+    return {FactKind.MOVED if one.kind is FactKind.RETRIED else one.kind for one in said}
 
 
 def without_row(range_id: int, ref: bytes, said: Sequence[Said]) -> Difference:
@@ -79,5 +87,5 @@ def without_row(range_id: int, ref: bytes, said: Sequence[Said]) -> Difference:
 
 
 def _told(said: Said) -> str:
-    when = f"to {said.at_ms}" if said.kind is FactKind.MOVED else f"at {said.at_ms}"
+    when = f"to {said.at_ms}" if said.kind in (FactKind.MOVED, FactKind.RETRIED) else f"at {said.at_ms}"
     return f"{said.kind.name.lower()} {when}" + (f" ({said.reason})" if said.reason else "")

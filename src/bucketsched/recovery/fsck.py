@@ -24,11 +24,11 @@ from pathlib import Path
 from ..core.checkpoint import CheckpointCorrupt
 from ..core.cluster import ClusterConstants
 from ..core.journal_record import JournalCorrupt, decode
-from ..core.task import FactKind, RowRef, StoredTask, bucket_end_ms, bucket_of
+from ..core.task import FactKind, RowRef, Stage, StoredTask, at_stage, bucket_end_ms, bucket_of
 from ..core.task_id import shard_in
+from ..poller.successors import marks_of, moves_of
 from ..ports import CheckpointStore, Clock, Journal, TaskStore
-from .differences import Difference, Kind, compare, without_row
-from .loss import marks_of, moves_of
+from .differences import Difference, Kind, compare, facts_in, kinds_told, without_row
 from .spill import Said, Spill
 
 SAID_AT_ONCE_MAX = 500_000
@@ -222,7 +222,8 @@ class Fsck:
             for task in page.tasks:
                 if task.row.due_ms >= report.from_ms:
                     report.rows += 1
-                    await self._compare(range_id, task, said.pop(task.row.ref, []), report)
+                    stages = [said.pop(at_stage(task.row.ref, stage), []) for stage in Stage]
+                    await self._compare(range_id, task, [one for stage in stages for one in stage], report)
             complete, after = page.complete, page.tasks[-1].row.ref if page.tasks else after
 
     async def _compare(self, range_id: int, task: StoredTask, said: list[Said], report: Report) -> None:
@@ -261,7 +262,8 @@ class Fsck:
         for lane, end in self._ends.items():
             async for entries in self._journal.read(lane, end):
                 for entry in entries:
-                    later |= {said.ref for _, said in self._said(lane, entry.offset, entry.value, None)} & refs
+                    said = self._said(lane, entry.offset, entry.value, None)
+                    later |= {at_stage(one.ref, Stage.DISPATCH) for _, one in said} & refs
         return [difference for difference in found if await self._stands(difference, later)]
 
     async def _stands(self, difference: Difference, later: set[bytes]) -> bool:
@@ -275,10 +277,14 @@ class Fsck:
         stored = await self._store.get(ref.due_ms, ref.namespace_id, ref.task_id)
         if difference.kind is Kind.NO_ROW:
             return stored is None
-        if stored is None or stored.facts.settled:
+        if stored is None:
+            return False
+        if difference.kind is Kind.UNMARKED:
+            return not kinds_told(difference.said) <= set(facts_in(stored.facts))
+        if stored.facts.settled:
             return False
         young = stored.row.body.created_ms > self._clock.now_ms() - CREATED_MS_MIN
-        return difference.kind is Kind.UNMARKED or not (young or difference.ref in later)
+        return not (young or difference.ref in later)
 
     def _progress(self, line: str) -> None:
         now = self._clock.monotonic()
@@ -291,5 +297,5 @@ def _without_successor(range_id: int, ref: bytes, new_due_ms: int, said: list[Sa
     """The record of exactly this move has what the row was; a home row may name a later place of the task than its
     own record does, and without a record it is not known whether the body was changed.
     """
-    moves = tuple(one for one in said if one.kind is FactKind.MOVED and one.at_ms == new_due_ms)
+    moves = tuple(one for one in said if one.kind in (FactKind.MOVED, FactKind.RETRIED) and one.at_ms == new_due_ms)
     return Difference(Kind.NO_SUCCESSOR, ref, range_id, f"moved to {new_due_ms}", moves)

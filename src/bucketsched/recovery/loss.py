@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from ..core.checkpoint import NO_OFFSET, Checkpoint, CheckpointCorrupt, epoch_of, record_hash, sequence_of
 from ..core.cluster import ClusterConstants
 from ..core.errors import FailedPrecondition, InvalidArgument
-from ..core.journal_record import JournalCorrupt, JournalRecord, Section, decode
-from ..core.task import FactKind, Mark, bucket_end_ms, bucket_of, bucket_start_ms
+from ..core.execution import Attempt
+from ..core.journal_record import JournalCorrupt, JournalRecord, decode
+from ..core.task import Mark, bucket_end_ms, bucket_of, bucket_start_ms
 from ..poller.marker import write_consequences
-from ..poller.successors import Moved, successors
+from ..poller.successors import Moved, attempts_of, marks_of, moves_of, successors
 from ..ports import CheckpointStore, Clock, Journal, JournalEntry, TaskStore
 
 SEQUENCES_SKIPPED = 1_000_000
@@ -223,21 +224,23 @@ class LossReview:
         offset, value_hash, first_open = NO_OFFSET, b"", 0
         marks: list[Mark] = []
         moved: list[Moved] = []
+        attempts: list[Attempt] = []
         async for entry, record in self._records(finding.lane, finding.replay_from):
             offset, value_hash = entry.offset, record_hash(entry.value)
             for section in record.sections if record is not None else ():
                 if record is not None and section.range_id == finding.range_id:
                     marks += marks_of(record, section)
                     moved += moves_of(section)
+                    attempts += attempts_of(section)
                     first_open = max(first_open, *(bucket + 1 for bucket in section.closed), 0)
             if len(marks) >= MARKS_AT_ONCE_MAX:
-                await self._apply(marks, moved)
-                marks, moved = [], []
-        await self._apply(marks, moved)
+                await self._apply(marks, moved, attempts)
+                marks, moved, attempts = [], [], []
+        await self._apply(marks, moved, attempts)
         return offset, value_hash, first_open
 
-    async def _apply(self, marks: list[Mark], moved: list[Moved]) -> None:
-        await write_consequences(self._store, await successors(self._store, moved), marks)
+    async def _apply(self, marks: list[Mark], moved: list[Moved], attempts: list[Attempt]) -> None:
+        await write_consequences(self._store, await successors(self._store, moved), attempts, marks)
 
     # ---- reading
 
@@ -253,18 +256,3 @@ class LossReview:
                 yield entry, decode(entry.value)
             except JournalCorrupt:
                 yield entry, None
-
-
-def moves_of(section: Section) -> list[Moved]:
-    """The moves of a section of a record."""
-    moves = (other for other in section.others if other.kind is FactKind.MOVED)
-    return [Moved(other.ref, other.new_due_ms, other.body) for other in moves]
-
-
-def marks_of(record: JournalRecord, section: Section) -> list[Mark]:
-    """The facts that a section of a record proves."""
-    marks = [Mark(ref, FactKind.DISPATCHED, record.at_ms) for ref in section.dispatched]
-    for other in section.others:
-        at_ms = other.new_due_ms if other.kind is FactKind.MOVED else record.at_ms
-        marks.append(Mark(other.ref, other.kind, at_ms, other.reason))
-    return marks

@@ -36,7 +36,8 @@ class Repair:
         if difference.kind is Kind.LOST:
             return await self._dispatch(difference.ref)
         if difference.kind is Kind.UNMARKED:
-            await write_consequences(self._store, [], [Mark(s.ref, s.kind, s.at_ms, s.reason) for s in difference.said])
+            marks = [Mark(said.ref, said.kind, said.at_ms, said.reason) for said in difference.said]
+            await write_consequences(self._store, [], [], marks)
             return "fact stored"
         if difference.kind is Kind.NO_SUCCESSOR:
             return await self._succeed(difference)
@@ -57,7 +58,7 @@ class Repair:
         if not difference.said:
             return ""
         rows = await successors(self._store, [Moved(s.ref, s.at_ms, s.body) for s in difference.said])
-        await write_consequences(self._store, rows, [])
+        await write_consequences(self._store, rows, [], [])
         for row in rows:
             if row.bucket <= bucket_of(self._clock.now_ms()):
                 return await self._admit(row)

@@ -14,7 +14,7 @@ from ..core.task_id import shard_in
 BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 """Beyond this everything gathered is appended to its files."""
 READ_BYTES = 1024 * 1024
-_HEAD = struct.Struct(f">{REF_BYTES}sBQH")
+_HEAD = struct.Struct(f">{REF_BYTES}sBQI")
 
 
 class Said(NamedTuple):
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
 
 class Spill:
-    """Facts by bucket. 59 bytes each on disk, and its reason's or body's; BUFFERED_BYTES_MAX of them in memory."""
+    """Facts by bucket. 61 bytes each on disk, and its reason's or body's; BUFFERED_BYTES_MAX of them in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

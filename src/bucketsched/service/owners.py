@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ..core.errors import Unavailable
+from ..core.execution import AttemptReport, EndResult
 from ..core.task import TaskRow
 from ..core.task_change import TaskChange
 from ..ports import CancelResult, Changed, Clock, HintAnswer, RangeOwner
@@ -44,6 +45,10 @@ class LocalOwners:
         """Raises Unavailable where the range is not ready, or its journal takes nothing."""
         return await self._until_answered(lambda: self._owner.change(namespace_id, task_id, change))
 
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        """See ports.Owners."""
+        return await finish_here(self._owner, reports, WAIT_S_MAX)
+
     async def _until_answered(self, ask: Callable[[], Awaitable[Result | HintAnswer]]) -> Result:
         deadline = self._clock.monotonic() + WAIT_S_MAX
         while True:
@@ -60,3 +65,13 @@ class LocalOwners:
         if self._clock.monotonic() >= deadline:
             raise Unavailable("the task's range is still being recovered; try again")
         await self._clock.sleep(PAUSE_S)
+
+
+async def finish_here(owner: RangeOwner, reports: Sequence[AttemptReport], timeout_s: float) -> list[EndResult | None]:
+    """What this process's owner says of reports, where it says so in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            answers = await owner.finish(reports)
+    except (TimeoutError, Unavailable):
+        return [None] * len(reports)
+    return [answer if isinstance(answer, EndResult) else None for answer in answers]

@@ -11,13 +11,16 @@ from typing import Any
 from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
+from ...encoding.queue_policy import decode_policy, encode_policy
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .insert_once import insert_once
 from .session import CassandraSession, Row
 
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_at"
-_QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at, webhook"
+_QUEUE = (
+    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at, webhook, policy"
+)
 _CONSTANTS_ID = "cluster"
 
 _STATEMENTS = {
@@ -29,6 +32,7 @@ _STATEMENTS = {
     "queue": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name = ?",
     "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
     "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "update_policy": "UPDATE @queues SET policy = ? WHERE namespace_id = ? AND name = ? IF EXISTS",
     "update_webhook": "UPDATE @queues SET webhook = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
 }
 _SERIAL_READS = ("constants", "namespace", "queue")
@@ -114,6 +118,7 @@ class CassandraCatalog:
             queue.priority_topics,
             queue.created_ms,
             encode_webhook(queue.webhook),
+            encode_policy(queue.policy),
         )
         row = await self._create("create_queue", values, "queue", (queue.namespace_id, queue.name))
         return queue if row is None else _queue(row)
@@ -123,6 +128,14 @@ class CassandraCatalog:
         values = (encode_webhook(queue.webhook), queue.namespace_id, queue.name, QueueKind.WEBHOOK.value)
         try:
             await self._session.write(self._statements["update_webhook"], values)
+        except (NotWritten, OutcomeUnknown) as error:
+            raise Unavailable(str(error)) from error
+
+    async def update_policy(self, queue: Queue) -> None:
+        """See Catalog. Raises Unavailable."""
+        values = (encode_policy(queue.policy), queue.namespace_id, queue.name)
+        try:
+            await self._session.write(self._statements["update_policy"], values)
         except (NotWritten, OutcomeUnknown) as error:
             raise Unavailable(str(error)) from error
 
@@ -142,8 +155,10 @@ def _constants(row: Row) -> ClusterConstants:
 
 
 def _queue(row: Row) -> Queue:
-    namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook = row
+    namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, *rest = row
+    created_ms, webhook, policy = rest
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     topic_settings = (topic, partitions, replication, priority_topics)
-    return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, decode_webhook(webhook))
+    settings = (decode_webhook(webhook), decode_policy(policy))
+    return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, *settings)

@@ -12,11 +12,13 @@ from typing import Any
 
 from ...config import CassandraSettings
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.execution import Attempt
 from ...core.presence import OUTLIVES_S, KnownPresences, Partition, Presence, presence_of
 from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Clock, Page
+from .executions import ExecutionsTable
 from .group_commit import Answer, GroupCommit, Limits, Write
 from .presence import PresenceTable
 from .session import CassandraSession, Row
@@ -46,6 +48,8 @@ SCANS_IN_FLIGHT_MAX = 32
 
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 _PARTITION = struct.Struct(">HiBHiB")
+_NONE = [None] * 7
+"""The facts of a row that has none."""
 _PLACE = ("bucket", "shard", "due_at", "namespace_id", "task_id")
 
 _INSERT = (
@@ -54,7 +58,7 @@ _INSERT = (
 )
 _COLUMNS = (
     "due_at, namespace_id, task_id, body, generation, attempt, "
-    "dispatched_at, cancelled_at, failed_at, failed_reason, moved_to"
+    "dispatched_at, cancelled_at, failed_at, failed_reason, succeeded_at, expired_at, moved_to"
 )
 _GET = f"SELECT {_COLUMNS} FROM @tasks WHERE " + " AND ".join(f"{column} = ?" for column in _PLACE)
 _READ_START = f"SELECT {_COLUMNS} FROM @tasks WHERE bucket = ? AND shard = ? AND due_at < ? LIMIT ?"
@@ -68,7 +72,8 @@ _SCAN, _SCAN_BACK = (
     for behind, order in ((">", ""), ("<", " ORDER BY due_at DESC, namespace_id DESC, task_id DESC"))
 )
 _PENDING = (
-    "SELECT due_at, namespace_id, task_id, generation, attempt, dispatched_at, cancelled_at, failed_at, moved_to "
+    "SELECT due_at, namespace_id, task_id, generation, attempt, "
+    "dispatched_at, cancelled_at, failed_at, succeeded_at, expired_at, moved_to "
     "FROM @tasks WHERE bucket = ? AND shard IN ? AND due_at >= ? AND due_at < ?"
 )
 _FACT_COLUMNS = {
@@ -76,6 +81,9 @@ _FACT_COLUMNS = {
     FactKind.CANCELLED: ("cancelled_at",),
     FactKind.FAILED: ("failed_at", "failed_reason"),
     FactKind.MOVED: ("moved_to",),
+    FactKind.RETRIED: ("moved_to",),
+    FactKind.SUCCEEDED: ("succeeded_at",),
+    FactKind.EXPIRED: ("expired_at",),
 }
 
 
@@ -96,6 +104,7 @@ class CassandraTaskStore:
         statements: dict[str, Any],
         facts: dict[FactKind, Any],
         presence: PresenceTable,
+        executions: ExecutionsTable,
     ) -> None:
         self._session = session
         self._clock = clock
@@ -103,6 +112,7 @@ class CassandraTaskStore:
         self._statements = statements
         self._facts = facts
         self._presence = presence
+        self._executions = executions
         self._known = KnownPresences()
         self._scans = asyncio.Semaphore(SCANS_IN_FLIGHT_MAX)
         self._body_bytes = 1_024.0  # of late, on average
@@ -133,7 +143,8 @@ class CassandraTaskStore:
         }
         statements = {name: await session.prepare(text) for name, text in texts.items()}
         facts = {kind: await session.prepare(_update(columns)) for kind, columns in _FACT_COLUMNS.items()}
-        return cls(session, settings, clock, retention_ms, statements, facts, await PresenceTable.open(session))
+        presence, executions = await PresenceTable.open(session), await ExecutionsTable.open(session)
+        return cls(session, settings, clock, retention_ms, statements, facts, presence, executions)
 
     # ------------------------------------------------------------ writing
 
@@ -182,15 +193,27 @@ class CassandraTaskStore:
     async def mark(self, marks: Sequence[Mark]) -> None:
         """See TaskStore."""
         now_s = self._clock.now_ms() // 1000
-        answers = await self._marks.write([self._fact(mark, now_s) for mark in marks])
-        for answer in answers:
+        await self._add([self._fact(mark, now_s) for mark in marks])
+
+    async def _add(self, writes: list[Write]) -> None:
+        for answer in await self._marks.write(writes):
             if answer is not None:
                 raise Unavailable(str(answer)) from answer
+
+    async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """See TaskStore."""
+        now_s = self._clock.now_ms() // 1000
+        ttls = [_ttl_s(attempt.latest_ms // 1000 + self._retention_s, now_s) for attempt in attempts]
+        await self._add([self._executions.write(*pair) for pair in zip(attempts, ttls, strict=True)])
+
+    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+        """See TaskStore."""
+        return await self._executions.read(namespace_id, task_id)
 
     def _fact(self, mark: Mark, now_s: int) -> Write:
         ref = RowRef.unpack(mark.ref)
         key, place = _placed(ref.due_ms, ref.namespace_id, ref.task_id)
-        last_ms = max(ref.due_ms, mark.at_ms) if mark.kind is FactKind.MOVED else ref.due_ms
+        last_ms = max(ref.due_ms, mark.at_ms)
         ttl_s = _ttl_s(last_ms // 1000 + self._retention_s + FACTS_OUTLIVE_S, now_s)
         reason = (mark.reason.encode(),) if mark.kind is FactKind.FAILED else ()
         values = (_I32.pack(ttl_s), _I64.pack(mark.at_ms), *reason, *place)
@@ -255,8 +278,8 @@ class CassandraTaskStore:
         self._check(rows, bucket, shards)
         return [
             RowRef(due_ms, namespace_id, task_id, generation, attempt).pack()
-            for due_ms, namespace_id, task_id, generation, attempt, dispatched, cancelled, failed, moved in rows
-            if generation is not None and dispatched is None and cancelled is None and failed is None and moved is None
+            for due_ms, namespace_id, task_id, generation, attempt, *facts in rows
+            if generation is not None and not any(fact is not None for fact in facts)
         ]
 
     async def partitions(
@@ -306,14 +329,23 @@ def _ttl_s(expires_s: int, now_s: int) -> int:
     return max(TTL_S_MIN, min(TTL_S_MAX, expires_s - now_s, EXPIRES_S_MAX - now_s))
 
 
+def _facts(
+    dispatched: int | None,
+    cancelled: int | None,
+    failed: int | None,
+    reason: str | None,
+    succeeded: int | None,
+    expired: int | None,
+    moved: int | None,
+) -> Facts:
+    return Facts(dispatched, cancelled, failed, reason or "", moved, succeeded, expired)
+
+
 def _decode(rows: list[Row]) -> list[StoredTask]:
     tasks = []
-    for due_ms, namespace_id, task_id, body, generation, attempt, dispatched, cancelled, failed, reason, moved in rows:
+    for due_ms, namespace_id, task_id, body, generation, attempt, *facts in rows:
         if body is None:
             continue
         row = TaskRow(due_ms, namespace_id, task_id, decode_body(body), generation or 0, attempt or 0)
-        if dispatched is None and cancelled is None and failed is None and moved is None:
-            tasks.append(StoredTask(row, NO_FACTS))
-        else:
-            tasks.append(StoredTask(row, Facts(dispatched, cancelled, failed, reason or "", moved)))
+        tasks.append(StoredTask(row, NO_FACTS if facts == _NONE else _facts(*facts)))
     return tasks

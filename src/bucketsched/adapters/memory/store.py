@@ -17,12 +17,13 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.checkpoint import Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
+from ...core.execution import Attempt
 from ...core.presence import Partition, Presence, presence_of
 from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from ...encoding.rows import decode_body, encode_body
-from ...ports import Page
+from ...ports import ATTEMPTS_READ_MAX, Page
 
 PLACE_BYTES = 40
 """Due, namespace and task id of a packed ref: what a row is stored under."""
@@ -121,6 +122,7 @@ class MemoryTaskStore(Faults):
         super().__init__()
         self._partitions: defaultdict[Partition, _Partition] = defaultdict(_Partition)
         self._presences: set[Presence] = set()
+        self._attempts: defaultdict[tuple[bytes, bytes], dict[tuple[int, int], Attempt]] = defaultdict(dict)
 
     async def insert(self, rows: Sequence[TaskRow]) -> list[NotWritten | OutcomeUnknown | None]:
         """See TaskStore. A fault is the answer for every row; down: nothing is written."""
@@ -220,6 +222,21 @@ class MemoryTaskStore(Faults):
             cell.facts = _with(cell.facts, mark)
         self._leave(fault)
 
+    async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """See TaskStore."""
+        fault = await self._enter("record_attempts")
+        for attempt in attempts:
+            log = self._attempts[attempt.namespace_id, attempt.task_id]
+            known = log.get((attempt.generation, attempt.attempt))
+            log[attempt.generation, attempt.attempt] = known.with_all_of(attempt) if known else attempt
+        self._leave(fault)
+
+    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+        """See TaskStore."""
+        self._leave(await self._enter("attempts"))
+        log = self._attempts.get((namespace_id, task_id), {})
+        return [log[key] for key in sorted(log)][-ATTEMPTS_READ_MAX:]
+
 
 def _ref(place: bytes, cell: _Cell) -> bytes:
     return place + cell.generation.to_bytes(4, "big") + cell.attempt.to_bytes(4, "big")
@@ -240,8 +257,12 @@ def _with(facts: Facts, mark: Mark) -> Facts:
             return replace(facts, cancelled_ms=mark.at_ms)
         case FactKind.FAILED:
             return replace(facts, failed_ms=mark.at_ms, failed_reason=mark.reason)
-        case FactKind.MOVED:
+        case FactKind.MOVED | FactKind.RETRIED:
             return replace(facts, moved_to_ms=mark.at_ms)
+        case FactKind.SUCCEEDED:
+            return replace(facts, succeeded_ms=mark.at_ms)
+        case FactKind.EXPIRED:
+            return replace(facts, expired_ms=mark.at_ms)
 
 
 class MemoryCheckpointStore(Faults):
@@ -324,4 +345,12 @@ class MemoryCatalog(Faults):
         stored = self._queues.get((queue.namespace_id, queue.name))
         if stored is not None and stored.kind is QueueKind.WEBHOOK:
             self._queues[queue.namespace_id, queue.name] = replace(stored, webhook=queue.webhook)
+        self._leave(fault)
+
+    async def update_policy(self, queue: Queue) -> None:
+        """See Catalog."""
+        fault = await self._enter("update_policy")
+        stored = self._queues.get((queue.namespace_id, queue.name))
+        if stored is not None:
+            self._queues[queue.namespace_id, queue.name] = replace(stored, policy=queue.policy)
         self._leave(fault)

@@ -11,6 +11,7 @@ from ...core.checkpoint import NO_OFFSET, Checkpoint
 from ...core.cluster import ClusterConstants
 from ...core.errors import Unavailable
 from ...core.task import bucket_of
+from ...encoding.queue_policy import decode_policy, encode_policy
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .checkpoints import SAVE, save_parameters
 from .database import Database, as_unavailable
@@ -21,7 +22,9 @@ EMBEDDED_LANES = 1
 
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_ms"
-_QUEUE = "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook"
+_QUEUE = (
+    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook, policy"
+)
 
 
 def embedded_constants() -> ClusterConstants:
@@ -85,6 +88,13 @@ class SqliteCatalog:
         with as_unavailable():
             await self._database.write(lambda connection: connection.execute(update, parameters).rowcount)
 
+    async def update_policy(self, queue: Queue) -> None:
+        """See ports.Catalog. Raises Unavailable."""
+        update = "UPDATE queues SET policy = ? WHERE namespace_id = ? AND name = ?"
+        parameters = (encode_policy(queue.policy), queue.namespace_id, queue.name)
+        with as_unavailable():
+            await self._database.write(lambda connection: connection.execute(update, parameters).rowcount)
+
 
 def _establish(connection: sqlite3.Connection, constants: ClusterConstants, now_ms: int) -> ClusterConstants:
     if (standing := _constants(connection)) is not None:
@@ -137,8 +147,9 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
         int(q.priority_topics),
         q.created_ms,
         encode_webhook(q.webhook),
+        encode_policy(q.policy),
     )
-    insert = f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    insert = f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
     connection.execute(insert, values)
     stored = _get_queue(connection, queue.namespace_id, queue.name)
     assert stored is not None
@@ -146,7 +157,8 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
 
 
 def _queue(row: tuple[Any, ...]) -> Queue:
-    namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook = row
+    namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, *rest = row
+    created_ms, webhook, policy = rest
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     return Queue(
@@ -160,4 +172,5 @@ def _queue(row: tuple[Any, ...]) -> Queue:
         bool(priority_topics),
         created_ms,
         decode_webhook(webhook),
+        decode_policy(policy),
     )

@@ -115,7 +115,31 @@ CREATE TABLE presence (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS, _PRESENCE)
+_EXECUTIONS = """
+ALTER TABLE tasks ADD COLUMN succeeded_ms INTEGER;
+ALTER TABLE tasks ADD COLUMN expired_ms INTEGER;
+ALTER TABLE queues ADD COLUMN policy TEXT NOT NULL DEFAULT '';
+CREATE TABLE executions (
+    namespace_id BLOB NOT NULL,
+    task_id BLOB NOT NULL,
+    generation INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    started_ms INTEGER,
+    ended_ms INTEGER,
+    ended TEXT,
+    worker TEXT,
+    error_type TEXT,
+    error_message TEXT,
+    error_trace TEXT,
+    result BLOB,
+    retry_ms INTEGER,
+    latest_ms INTEGER NOT NULL,
+    UNIQUE (namespace_id, task_id, generation, attempt)
+);
+CREATE INDEX executions_by_age ON executions (latest_ms);
+"""
+
+MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS, _PRESENCE, _EXECUTIONS)
 """Each brings a file one version further; a file's version is its PRAGMA user_version."""
 
 

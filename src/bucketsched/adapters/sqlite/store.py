@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.errors import NotWritten, OutcomeUnknown
+from ...core.execution import Attempt
 from ...core.presence import OUTLIVES_S, KnownPresences, Partition, Presence
 from ...core.task import (
     BUCKET_MS,
@@ -18,13 +19,16 @@ from ...core.task import (
     Facts,
     Mark,
     RowRef,
+    Stage,
     StoredTask,
     TaskRow,
+    at_stage,
     bucket_of,
 )
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
 from ...ports import Page
+from . import executions
 from .database import Database, as_unavailable
 from .presence import insert_presences, purge_presences, read_partitions
 from .writer import ROWS_PER_COMMIT_WHEN_SHORT
@@ -42,14 +46,20 @@ PURGE_ROWS_MAX = 10_000
 _KEY = "bucket, shard, due_ms, namespace_id, task_id"
 _COLUMNS = (
     "due_ms, namespace_id, task_id, generation, attempt, dispatched_ms, cancelled_ms, failed_ms, failed_reason, "
-    "moved_to_ms, body"
+    "moved_to_ms, succeeded_ms, expired_ms, body"
 )
-_UNSETTLED = "dispatched_ms IS NULL AND cancelled_ms IS NULL AND failed_ms IS NULL AND moved_to_ms IS NULL"
+_UNSETTLED = (
+    "dispatched_ms IS NULL AND cancelled_ms IS NULL AND failed_ms IS NULL AND moved_to_ms IS NULL "
+    "AND succeeded_ms IS NULL AND expired_ms IS NULL"
+)
 _FACT_COLUMNS = {
     FactKind.DISPATCHED: "dispatched_ms",
     FactKind.CANCELLED: "cancelled_ms",
     FactKind.FAILED: "failed_ms",
     FactKind.MOVED: "moved_to_ms",
+    FactKind.RETRIED: "moved_to_ms",
+    FactKind.SUCCEEDED: "succeeded_ms",
+    FactKind.EXPIRED: "expired_ms",
 }
 
 _GET = f"SELECT {_COLUMNS} FROM tasks WHERE ({_KEY}) = (?, ?, ?, ?, ?)"
@@ -155,6 +165,17 @@ class SqliteTaskStore:
                 await self._database.write(partial(_mark, marks=part), rows=len(part))
                 start += len(part)
 
+    async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """See ports.TaskStore."""
+        with as_unavailable():
+            for start in range(0, len(attempts), ROWS_PER_OPERATION_MAX):
+                part = attempts[start : start + ROWS_PER_OPERATION_MAX]
+                await self._database.write(partial(executions.record, attempts=part), rows=len(part))
+
+    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+        """See ports.TaskStore."""
+        return await self._database.read(lambda connection: executions.read(connection, namespace_id, task_id))
+
     async def purge(self, now_ms: int, retention_ms: int) -> int:
         """Removes at most PURGE_ROWS_MAX settled rows whose due (moved rows: new due) + retention has passed; how many.
 
@@ -167,6 +188,10 @@ class SqliteTaskStore:
                 count = await self._database.write(lambda c: c.execute(_EXPIRED, parameters).rowcount, rows=step)
                 removed += count
                 if count < step:
+                    break
+            forget = partial(executions.purge, before_ms=before_ms, limit=step)
+            for _ in range(PURGE_ROWS_MAX // step):
+                if await self._database.write(forget, rows=step) < step:
                     break
             purge = partial(self._purge_presences, bucket=(before_ms - OUTLIVES_S * 1000) // BUCKET_MS)
             for _ in range(PURGE_ROWS_MAX // step):
@@ -250,7 +275,7 @@ def _mark(connection: sqlite3.Connection, marks: Sequence[Mark]) -> None:
 
 
 def _mark_values(mark: Mark) -> tuple[Any, ...]:
-    ref = RowRef.unpack(mark.ref)
+    ref = RowRef.unpack(at_stage(mark.ref, Stage.DISPATCH))
     reason = mark.reason if mark.kind is FactKind.FAILED else None
     return (bucket_of(ref.due_ms), shard_in(ref.task_id), *ref, mark.at_ms, reason)
 
@@ -267,7 +292,8 @@ def _facts(
     failed_ms: int | None,
     failed_reason: str | None,
     moved_to_ms: int | None,
+    succeeded_ms: int | None,
+    expired_ms: int | None,
 ) -> Facts:
-    if dispatched_ms is None and cancelled_ms is None and failed_ms is None and moved_to_ms is None:
-        return NO_FACTS
-    return Facts(dispatched_ms, cancelled_ms, failed_ms, failed_reason or "", moved_to_ms)
+    facts = Facts(dispatched_ms, cancelled_ms, failed_ms, failed_reason or "", moved_to_ms, succeeded_ms, expired_ms)
+    return facts if facts.settled else NO_FACTS

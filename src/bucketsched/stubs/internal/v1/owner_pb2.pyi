@@ -61,6 +61,8 @@ class _CancelResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelRe
     CANCEL_RESULT_ALREADY_CANCELLED: _CancelResult.ValueType  # 3
     CANCEL_RESULT_ALREADY_FAILED: _CancelResult.ValueType  # 4
     CANCEL_RESULT_NOT_FOUND: _CancelResult.ValueType  # 5
+    CANCEL_RESULT_ALREADY_SUCCEEDED: _CancelResult.ValueType  # 6
+    CANCEL_RESULT_ALREADY_EXPIRED: _CancelResult.ValueType  # 7
 
 class CancelResult(_CancelResult, metaclass=_CancelResultEnumTypeWrapper):
     """What became of a cancel."""
@@ -71,6 +73,8 @@ CANCEL_RESULT_ALREADY_DISPATCHED: CancelResult.ValueType  # 2
 CANCEL_RESULT_ALREADY_CANCELLED: CancelResult.ValueType  # 3
 CANCEL_RESULT_ALREADY_FAILED: CancelResult.ValueType  # 4
 CANCEL_RESULT_NOT_FOUND: CancelResult.ValueType  # 5
+CANCEL_RESULT_ALREADY_SUCCEEDED: CancelResult.ValueType  # 6
+CANCEL_RESULT_ALREADY_EXPIRED: CancelResult.ValueType  # 7
 Global___CancelResult: _TypeAlias = CancelResult  # noqa: Y015
 
 class _ChangeResult:
@@ -86,6 +90,8 @@ class _ChangeResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeRe
     CHANGE_RESULT_ALREADY_FAILED: _ChangeResult.ValueType  # 4
     CHANGE_RESULT_OTHER_GENERATION: _ChangeResult.ValueType  # 5
     CHANGE_RESULT_NOT_FOUND: _ChangeResult.ValueType  # 6
+    CHANGE_RESULT_ALREADY_SUCCEEDED: _ChangeResult.ValueType  # 7
+    CHANGE_RESULT_ALREADY_EXPIRED: _ChangeResult.ValueType  # 8
 
 class ChangeResult(_ChangeResult, metaclass=_ChangeResultEnumTypeWrapper):
     """What became of a change."""
@@ -97,7 +103,29 @@ CHANGE_RESULT_ALREADY_CANCELLED: ChangeResult.ValueType  # 3
 CHANGE_RESULT_ALREADY_FAILED: ChangeResult.ValueType  # 4
 CHANGE_RESULT_OTHER_GENERATION: ChangeResult.ValueType  # 5
 CHANGE_RESULT_NOT_FOUND: ChangeResult.ValueType  # 6
+CHANGE_RESULT_ALREADY_SUCCEEDED: ChangeResult.ValueType  # 7
+CHANGE_RESULT_ALREADY_EXPIRED: ChangeResult.ValueType  # 8
 Global___ChangeResult: _TypeAlias = ChangeResult  # noqa: Y015
+
+class _EndResult:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EndResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndResult.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    END_RESULT_UNSPECIFIED: _EndResult.ValueType  # 0
+    END_RESULT_TAKEN: _EndResult.ValueType  # 1
+    END_RESULT_ALREADY_ENDED: _EndResult.ValueType  # 2
+    END_RESULT_NOT_FOUND: _EndResult.ValueType  # 3
+
+class EndResult(_EndResult, metaclass=_EndResultEnumTypeWrapper):
+    """What became of a report."""
+
+END_RESULT_UNSPECIFIED: EndResult.ValueType  # 0
+END_RESULT_TAKEN: EndResult.ValueType  # 1
+END_RESULT_ALREADY_ENDED: EndResult.ValueType  # 2
+END_RESULT_NOT_FOUND: EndResult.ValueType  # 3
+Global___EndResult: _TypeAlias = EndResult  # noqa: Y015
 
 @_typing.final
 class HintRequest(_message.Message):
@@ -236,6 +264,7 @@ class ChangeRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DUE_MS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     task_id: _builtins.bytes
     payload: _builtins.bytes
@@ -246,6 +275,8 @@ class ChangeRequest(_message.Message):
     due_ms: _builtins.int
     generation: _builtins.int
     """Only if the task is still of this generation."""
+    again: _builtins.bool
+    """A task that has failed for good, or expired, is done all over."""
     @_builtins.property
     def metadata(self) -> Global___Metadata: ...
     def __init__(
@@ -259,10 +290,11 @@ class ChangeRequest(_message.Message):
         priority: _builtins.int | None = ...,
         due_ms: _builtins.int | None = ...,
         generation: _builtins.int | None = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "payload", b"payload", "priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "namespace_id", b"namespace_id", "payload", b"payload", "priority", b"priority", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "again", b"again", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "namespace_id", b"namespace_id", "payload", b"payload", "priority", b"priority", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_type: _TypeAlias = _typing.Literal["content_type"]  # noqa: Y015
     _WhichOneofArgType__content_type: _TypeAlias = _typing.Literal["_content_type", b"_content_type"]  # noqa: Y015
@@ -358,6 +390,101 @@ class ChangeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChangeResponse: _TypeAlias = ChangeResponse  # noqa: Y015
+
+@_typing.final
+class FinishRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptReport]: ...
+    def __init__(
+        self,
+        *,
+        reports: _abc.Iterable[Global___AttemptReport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishRequest: _TypeAlias = FinishRequest  # noqa: Y015
+
+@_typing.final
+class AttemptReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    ROW_DUE_MS_FIELD_NUMBER: _builtins.int
+    FINAL_FIELD_NUMBER: _builtins.int
+    PAUSE_MS_LEAST_FIELD_NUMBER: _builtins.int
+    row_due_ms: _builtins.int
+    """Where the attempt's row is."""
+    final: _builtins.bool
+    """There is to be no other attempt."""
+    pause_ms_least: _builtins.int
+    @_builtins.property
+    def attempt(self) -> _storage_pb2.Attempt: ...
+    def __init__(
+        self,
+        *,
+        attempt: _storage_pb2.Attempt | None = ...,
+        row_due_ms: _builtins.int = ...,
+        final: _builtins.bool = ...,
+        pause_ms_least: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "final", b"final", "pause_ms_least", b"pause_ms_least", "row_due_ms", b"row_due_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttemptReport: _TypeAlias = AttemptReport  # noqa: Y015
+
+@_typing.final
+class FinishResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FinishAnswer]:
+        """One for each report, in their order."""
+
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___FinishAnswer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishResponse: _TypeAlias = FinishResponse  # noqa: Y015
+
+@_typing.final
+class FinishAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    answer: Global___Answer.ValueType
+    result: Global___EndResult.ValueType
+    def __init__(
+        self,
+        *,
+        answer: Global___Answer.ValueType = ...,
+        result: Global___EndResult.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishAnswer: _TypeAlias = FinishAnswer  # noqa: Y015
 
 @_typing.final
 class ReadyRequest(_message.Message):

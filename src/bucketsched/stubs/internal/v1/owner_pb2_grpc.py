@@ -56,6 +56,11 @@ class OwnerServiceStub:
                 request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.FromString,
                 _registered_method=True)
+        self.Finish = channel.unary_unary(
+                '/bucketsched.internal.v1.OwnerService/Finish',
+                request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishResponse.FromString,
+                _registered_method=True)
         self.Ready = channel.unary_unary(
                 '/bucketsched.internal.v1.OwnerService/Ready',
                 request_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ReadyRequest.SerializeToString,
@@ -95,6 +100,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Finish(self, request, context):
+        """How attempts that were dispatched have ended. Answered per report.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Ready(self, request, context):
         """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
         the plan gives away anyway.
@@ -125,6 +137,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Change,
                     request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.FromString,
                     response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.SerializeToString,
+            ),
+            'Finish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Finish,
+                    request_deserializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishRequest.FromString,
+                    response_serializer=bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishResponse.SerializeToString,
             ),
             'Ready': grpc.unary_unary_rpc_method_handler(
                     servicer.Ready,
@@ -242,6 +259,33 @@ class OwnerService:
             '/bucketsched.internal.v1.OwnerService/Change',
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeRequest.SerializeToString,
             bucketsched_dot_internal_dot_v1_dot_owner__pb2.ChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Finish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.internal.v1.OwnerService/Finish',
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishRequest.SerializeToString,
+            bucketsched_dot_internal_dot_v1_dot_owner__pb2.FinishResponse.FromString,
             options,
             channel_credentials,
             insecure,

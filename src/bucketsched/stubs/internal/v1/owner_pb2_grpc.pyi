@@ -42,6 +42,8 @@ class OwnerServiceStub:
     Cancel: _grpc.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]
     Change: _grpc.UnaryUnaryMultiCallable[_owner_pb2.ChangeRequest, _owner_pb2.ChangeResponse]
     """Makes a task that waits what it is asked to be."""
+    Finish: _grpc.UnaryUnaryMultiCallable[_owner_pb2.FinishRequest, _owner_pb2.FinishResponse]
+    """How attempts that were dispatched have ended. Answered per report."""
     Ready: _grpc.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]
     """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
     the plan gives away anyway.
@@ -61,6 +63,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     Cancel: _aio.UnaryUnaryMultiCallable[_owner_pb2.CancelRequest, _owner_pb2.CancelResponse]  # type: ignore[assignment]
     Change: _aio.UnaryUnaryMultiCallable[_owner_pb2.ChangeRequest, _owner_pb2.ChangeResponse]  # type: ignore[assignment]
     """Makes a task that waits what it is asked to be."""
+    Finish: _aio.UnaryUnaryMultiCallable[_owner_pb2.FinishRequest, _owner_pb2.FinishResponse]  # type: ignore[assignment]
+    """How attempts that were dispatched have ended. Answered per report."""
     Ready: _aio.UnaryUnaryMultiCallable[_owner_pb2.ReadyRequest, _owner_pb2.ReadyResponse]  # type: ignore[assignment]
     """The taker of a planned move says that it has read these ranges ahead. Only tells the owner when to let go of what
     the plan gives away anyway.
@@ -101,6 +105,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_owner_pb2.ChangeResponse, _abc.Awaitable[_owner_pb2.ChangeResponse]]:
         """Makes a task that waits what it is asked to be."""
+
+    @_abc_1.abstractmethod
+    def Finish(
+        self,
+        request: _owner_pb2.FinishRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_owner_pb2.FinishResponse, _abc.Awaitable[_owner_pb2.FinishResponse]]:
+        """How attempts that were dispatched have ended. Answered per report."""
 
     @_abc_1.abstractmethod
     def Ready(

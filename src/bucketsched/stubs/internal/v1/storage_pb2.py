@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%bucketsched/internal/v1/storage.proto\x12\x17\x62ucketsched.internal.v1\"\xb2\x02\n\x08TaskBody\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.bucketsched.internal.v1.TaskBody.MetadataEntry\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x16\n\x0enominal_due_ms\x18\x07 \x01(\x03\x12\x12\n\ncreated_ms\x18\x08 \x01(\x03\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12\x17\n\x0fidempotency_key\x18\n \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x0b\x10\x1e\"\x98\x01\n\tStoredRow\x12\x0e\n\x06\x64ue_ms\x18\x01 \x01(\x03\x12\x14\n\x0cnamespace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07task_id\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12/\n\x04\x62ody\x18\x06 \x01(\x0b\x32!.bucketsched.internal.v1.TaskBody\"\x97\x02\n\x0fRangeCheckpoint\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07journal\x18\x03 \x01(\t\x12\x0c\n\x04lane\x18\x04 \x01(\x05\x12\x16\n\x0e\x61pplied_offset\x18\x05 \x01(\x03\x12\x14\n\x0c\x61pplied_hash\x18\x06 \x01(\x0c\x12\x19\n\x11\x66irst_open_bucket\x18\x07 \x01(\x03\x12J\n\nlow_due_ms\x18\x08 \x03(\x0b\x32\x36.bucketsched.internal.v1.RangeCheckpoint.LowDueMsEntry\x1a/\n\rLowDueMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%bucketsched/internal/v1/storage.proto\x12\x17\x62ucketsched.internal.v1\"\xfb\x02\n\x08TaskBody\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x41\n\x08metadata\x18\x05 \x03(\x0b\x32/.bucketsched.internal.v1.TaskBody.MetadataEntry\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x16\n\x0enominal_due_ms\x18\x07 \x01(\x03\x12\x12\n\ncreated_ms\x18\x08 \x01(\x03\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12\x17\n\x0fidempotency_key\x18\n \x01(\t\x12\x33\n\x05retry\x18\x0b \x01(\x0b\x32$.bucketsched.internal.v1.RetryPolicy\x12\x12\n\nexpires_ms\x18\x0c \x01(\x03\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\r\x10\x1e\"\x90\x01\n\x0bRetryPolicy\x12\x11\n\ttries_max\x18\x01 \x01(\x05\x12\x16\n\x0e\x64\x65lay_ms_first\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65lay_ms_max\x18\x03 \x01(\x03\x12\x16\n\x0e\x65lapsed_ms_max\x18\x04 \x01(\x03\x12\x12\n\nmultiplier\x18\x05 \x01(\x01\x12\x14\n\x0c\x66inal_errors\x18\x06 \x03(\t\"\xfa\x01\n\x07\x41ttempt\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x12\n\ngeneration\x18\x03 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\x05\x12\x12\n\nstarted_ms\x18\x05 \x01(\x03\x12\x10\n\x08\x65nded_ms\x18\x06 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x07 \x01(\t\x12\x0e\n\x06worker\x18\x08 \x01(\t\x12\x12\n\nerror_type\x18\t \x01(\t\x12\x15\n\rerror_message\x18\n \x01(\t\x12\x13\n\x0b\x65rror_trace\x18\x0b \x01(\t\x12\x0e\n\x06result\x18\x0c \x01(\x0c\x12\x10\n\x08retry_ms\x18\r \x01(\x03\"B\n\rOutcomeRecord\x12\x31\n\x07\x61ttempt\x18\x01 \x01(\x0b\x32 .bucketsched.internal.v1.Attempt\"\x98\x01\n\tStoredRow\x12\x0e\n\x06\x64ue_ms\x18\x01 \x01(\x03\x12\x14\n\x0cnamespace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07task_id\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12/\n\x04\x62ody\x18\x06 \x01(\x0b\x32!.bucketsched.internal.v1.TaskBody\"\x97\x02\n\x0fRangeCheckpoint\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07journal\x18\x03 \x01(\t\x12\x0c\n\x04lane\x18\x04 \x01(\x05\x12\x16\n\x0e\x61pplied_offset\x18\x05 \x01(\x03\x12\x14\n\x0c\x61pplied_hash\x18\x06 \x01(\x0c\x12\x19\n\x11\x66irst_open_bucket\x18\x07 \x01(\x03\x12J\n\nlow_due_ms\x18\x08 \x03(\x0b\x32\x36.bucketsched.internal.v1.RangeCheckpoint.LowDueMsEntry\x1a/\n\rLowDueMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._loaded_options = None
   _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._serialized_options = b'8\001'
   _globals['_TASKBODY']._serialized_start=67
-  _globals['_TASKBODY']._serialized_end=373
-  _globals['_TASKBODY_METADATAENTRY']._serialized_start=320
-  _globals['_TASKBODY_METADATAENTRY']._serialized_end=367
-  _globals['_STOREDROW']._serialized_start=376
-  _globals['_STOREDROW']._serialized_end=528
-  _globals['_RANGECHECKPOINT']._serialized_start=531
-  _globals['_RANGECHECKPOINT']._serialized_end=810
-  _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._serialized_start=763
-  _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._serialized_end=810
+  _globals['_TASKBODY']._serialized_end=446
+  _globals['_TASKBODY_METADATAENTRY']._serialized_start=393
+  _globals['_TASKBODY_METADATAENTRY']._serialized_end=440
+  _globals['_RETRYPOLICY']._serialized_start=449
+  _globals['_RETRYPOLICY']._serialized_end=593
+  _globals['_ATTEMPT']._serialized_start=596
+  _globals['_ATTEMPT']._serialized_end=846
+  _globals['_OUTCOMERECORD']._serialized_start=848
+  _globals['_OUTCOMERECORD']._serialized_end=914
+  _globals['_STOREDROW']._serialized_start=917
+  _globals['_STOREDROW']._serialized_end=1069
+  _globals['_RANGECHECKPOINT']._serialized_start=1072
+  _globals['_RANGECHECKPOINT']._serialized_end=1351
+  _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._serialized_start=1304
+  _globals['_RANGECHECKPOINT_LOWDUEMSENTRY']._serialized_end=1351
 # @@protoc_insertion_point(module_scope)

@@ -54,6 +54,8 @@ class TaskBody(_message.Message):
     CREATED_MS_FIELD_NUMBER: _builtins.int
     CONTENT_TYPE_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     queue: _builtins.str
     type: _builtins.str
@@ -65,8 +67,14 @@ class TaskBody(_message.Message):
     created_ms: _builtins.int
     content_type: _builtins.str
     idempotency_key: _builtins.str
+    expires_ms: _builtins.int
+    """No attempt starts later; 0: it never expires."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def retry(self) -> Global___RetryPolicy:
+        """Without: that of the queue."""
+
     def __init__(
         self,
         *,
@@ -80,14 +88,133 @@ class TaskBody(_message.Message):
         created_ms: _builtins.int = ...,
         content_type: _builtins.str = ...,
         idempotency_key: _builtins.str = ...,
+        retry: Global___RetryPolicy | None = ...,
+        expires_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "payload", b"payload", "priority", b"priority", "queue", b"queue", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskBody: _TypeAlias = TaskBody  # noqa: Y015
+
+@_typing.final
+class RetryPolicy(_message.Message):
+    """When an attempt that failed is followed by another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRIES_MAX_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIRST_FIELD_NUMBER: _builtins.int
+    DELAY_MS_MAX_FIELD_NUMBER: _builtins.int
+    ELAPSED_MS_MAX_FIELD_NUMBER: _builtins.int
+    MULTIPLIER_FIELD_NUMBER: _builtins.int
+    FINAL_ERRORS_FIELD_NUMBER: _builtins.int
+    tries_max: _builtins.int
+    delay_ms_first: _builtins.int
+    delay_ms_max: _builtins.int
+    elapsed_ms_max: _builtins.int
+    multiplier: _builtins.float
+    @_builtins.property
+    def final_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tries_max: _builtins.int = ...,
+        delay_ms_first: _builtins.int = ...,
+        delay_ms_max: _builtins.int = ...,
+        elapsed_ms_max: _builtins.int = ...,
+        multiplier: _builtins.float = ...,
+        final_errors: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms_first", b"delay_ms_first", "delay_ms_max", b"delay_ms_max", "elapsed_ms_max", b"elapsed_ms_max", "final_errors", b"final_errors", "multiplier", b"multiplier", "tries_max", b"tries_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
+
+@_typing.final
+class Attempt(_message.Message):
+    """One entry of a task's execution log. core.execution.Attempt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    ENDED_MS_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ERROR_TRACE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RETRY_MS_FIELD_NUMBER: _builtins.int
+    namespace_id: _builtins.bytes
+    task_id: _builtins.bytes
+    generation: _builtins.int
+    attempt: _builtins.int
+    started_ms: _builtins.int
+    ended_ms: _builtins.int
+    end: _builtins.str
+    """core.execution.AttemptEnd; empty: it has not ended."""
+    worker: _builtins.str
+    error_type: _builtins.str
+    error_message: _builtins.str
+    error_trace: _builtins.str
+    result: _builtins.bytes
+    retry_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        namespace_id: _builtins.bytes = ...,
+        task_id: _builtins.bytes = ...,
+        generation: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        ended_ms: _builtins.int = ...,
+        end: _builtins.str = ...,
+        worker: _builtins.str = ...,
+        error_type: _builtins.str = ...,
+        error_message: _builtins.str = ...,
+        error_trace: _builtins.str = ...,
+        result: _builtins.bytes = ...,
+        retry_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "end", b"end", "ended_ms", b"ended_ms", "error_message", b"error_message", "error_trace", b"error_trace", "error_type", b"error_type", "generation", b"generation", "namespace_id", b"namespace_id", "result", b"result", "retry_ms", b"retry_ms", "started_ms", b"started_ms", "task_id", b"task_id", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
+
+@_typing.final
+class OutcomeRecord(_message.Message):
+    """What the journal keeps beside the kind of an outcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attempt(self) -> Global___Attempt: ...
+    def __init__(
+        self,
+        *,
+        attempt: Global___Attempt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutcomeRecord: _TypeAlias = OutcomeRecord  # noqa: Y015
 
 @_typing.final
 class StoredRow(_message.Message):
