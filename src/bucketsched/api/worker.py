@@ -11,13 +11,19 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, Queue, QueueKind
-from ..core.durations import duration_ms
+from ..core.durations import DAY_MS, duration_ms
 from ..core.errors import FailedPrecondition, InvalidArgument, Unavailable
+from ..core.execution import (
+    ERROR_MESSAGE_CHARACTERS_MAX,
+    ERROR_TRACE_CHARACTERS_MAX,
+    ERROR_TYPE_CHARACTERS_MAX,
+    RESULT_BYTES_MAX,
+)
 from ..core.task import Priority
 from ..core.validation import check_name, check_range
 from ..delivery.attachment import Attachment
 from ..delivery.hub import WorkerHub
-from ..delivery.offer import Offer
+from ..delivery.offer import Failure, Offer
 from ..stubs.v1 import task_pb2, worker_pb2
 from .errors import Context, abort
 from .instants import timestamp
@@ -25,6 +31,7 @@ from .rpc import Service, unary, unary_service
 
 IN_FLIGHT_MAX = 10_000
 LEASE_MS_MIN, LEASE_MS_MAX = 1_000, 12 * 3_600_000
+PAUSE_MS_MAX = 400 * DAY_MS
 WORKER_ID_LENGTH_MAX = 200
 HELLO_S_MAX = 10.0
 RESPONSE_BYTES_MAX = 1024 * 1024
@@ -166,6 +173,16 @@ class WorkerServicer:
         kind = request.WhichOneof("message")
         if kind == "ack":
             attachment.ack(request.ack.lease_ids)
+        elif kind == "complete":
+            if len(request.complete.result) > RESULT_BYTES_MAX:
+                raise InvalidArgument("complete.result", f"must be at most {RESULT_BYTES_MAX} bytes")
+            attachment.ack([request.complete.lease_id], request.complete.result)
+        elif kind == "fail":
+            attachment.fail(request.fail.lease_id, _failure(request.fail))
+        elif kind == "extend":
+            lease_ms = _length_ms(request.extend.lease, "extend.lease")
+            check_range(lease_ms, LEASE_MS_MIN, LEASE_MS_MAX, "extend.lease")
+            attachment.extend(request.extend.lease_ids, lease_ms / 1000)
         elif kind == "nack":
             delay_ms = _length_ms(request.nack.delay, "nack.delay")
             if not 0 <= delay_ms <= LEASE_MS_MAX:
@@ -175,12 +192,30 @@ class WorkerServicer:
             check_range(request.hello.max_in_flight, 0, IN_FLIGHT_MAX, "hello.max_in_flight")
             attachment.resize(request.hello.max_in_flight, self._lease_s(request.hello))
         else:
-            raise InvalidArgument("message", "must be one of hello, ack, nack")
+            raise InvalidArgument("message", "must be one of hello, ack, nack, complete, fail, extend")
+
+
+def _failure(message: worker_pb2.Fail) -> Failure:
+    pause_ms = _length_ms(message.retry_after, "fail.retry_after")
+    check_range(pause_ms, 0, PAUSE_MS_MAX, "fail.retry_after")
+    for name, length in (
+        ("error_type", ERROR_TYPE_CHARACTERS_MAX),
+        ("error_message", ERROR_MESSAGE_CHARACTERS_MAX),
+        ("error_trace", ERROR_TRACE_CHARACTERS_MAX),
+    ):
+        if len(getattr(message, name)) > length:
+            raise InvalidArgument(f"fail.{name}", f"must be at most {length} characters")
+    texts = (message.error_type, message.error_message, message.error_trace)
+    return Failure(*texts, message.final, pause_ms / 1000)
 
 
 async def _write(context: Context, attachment: Attachment) -> None:
-    """Hands offers on as they come."""
-    while offers := await attachment.next_offers():
+    """Hands offers and refusals on as they come."""
+    while any(said := await attachment.next()):
+        offers, refused = said
+        refusals = [worker_pb2.Refusal(lease_id=one.lease_id, reason=one.reason) for one in refused]
+        if refusals:
+            await context.write(worker_pb2.AttachResponse(refusals=refusals))
         for part in _parts(offers):
             await context.write(worker_pb2.AttachResponse(offers=[_message(offer) for offer in part]))
 
@@ -193,7 +228,8 @@ def _parts(offers: Sequence[Offer]) -> Iterator[Sequence[Offer]]:
         if size > RESPONSE_BYTES_MAX and index > start:
             yield offers[start:index]
             start, size = index, _size(offer)
-    yield offers[start:]
+    if offers:
+        yield offers[start:]
 
 
 def _size(offer: Offer) -> int:

@@ -28,12 +28,13 @@ from ..config import LogSettings, load
 from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
 from ..delivery.hub import WorkerHub
+from ..delivery.outcomes import OwnerOutcomes
 from ..poller.limits import LaneLimits
 from ..ports import Member
 from ..service.directory import Directory
 from ..service.owners import LocalOwners
 from .api_role import ApiRole
-from .metrics import Metrics, of_clock, of_poller, of_tasks
+from .metrics import Metrics, of_clock, of_outcomes, of_poller, of_tasks
 from .poller_role import PollerRole
 from .webhook_role import ANYWHERE, WebhookRole
 
@@ -86,9 +87,13 @@ class Embedded:
         self._outbox = Outbox(self._database)
         self._membership = InProcessMembership(self._database, self._constants.ranges)
         self._poller = self._make_poller()
-        self._hub = WorkerHub(SqliteDeliveries(self._outbox), self._clock)
-        self._webhooks = WebhookRole(self._catalog, SqliteDeliveries(self._outbox), self._clock, ANYWHERE)
-        self._working = [asyncio.create_task(self._poller.work()), asyncio.create_task(self._keep_house())]
+        self._owners = LocalOwners(self._poller, self._clock)
+        self._outcomes = OwnerOutcomes(self._owners, self._store, self._clock)
+        deliveries = SqliteDeliveries(self._outbox)
+        self._hub = WorkerHub(deliveries, self._outcomes, self._clock)
+        self._webhooks = WebhookRole(self._catalog, deliveries, self._outcomes, self._clock, ANYWHERE)
+        parts = (self._poller.work(), self._keep_house(), self._outcomes.run())
+        self._working = [asyncio.create_task(part) for part in parts]
         self._metrics.add(lambda: of_poller(self._poller))
         await self._serve()
 
@@ -111,7 +116,6 @@ class Embedded:
         return self._journal
 
     async def _serve(self) -> None:
-        owners = LocalOwners(self._poller, self._clock)
         directory = Directory(self._catalog, self._clock)
         self._api = ApiRole(
             "embedded",
@@ -119,7 +123,7 @@ class Embedded:
             self._keys,
             self._catalog,
             directory,
-            owners,
+            self._owners,
             None,
             self._clock,
             self._constants,
@@ -127,6 +131,7 @@ class Embedded:
         )
         self._api.on_webhook(self._webhooks.webhooks.serve)
         self._metrics.add(self._webhooks.metrics)
+        self._metrics.add(lambda: of_outcomes(self._outcomes))
         worker = WorkerServicer(self._hub, directory, lambda: [self._address])
         services = [*self._api.services(), worker.service()]
         self._metrics.add(lambda: of_tasks(self._api.tasks))

@@ -20,9 +20,11 @@ from prometheus_client.core import (
 )
 
 from ..core.clock_discipline import NS_PER_S, Discipline
+from ..core.execution import AttemptEnd
 from ..core.histogram import Histogram
 from ..core.lateness import LateReason
 from ..core.task import FactKind
+from ..delivery.outcomes import OwnerOutcomes
 from ..poller.figures import LaneState
 from ..poller.owned_range import Phase
 from ..poller.takings import STEPS
@@ -109,6 +111,13 @@ def of_tasks(tasks: TaskService) -> Iterator[Metric]:
     created = {outcome: tasks.created[outcome] for outcome in OUTCOMES_OF_CREATES}
     yield counters("tasks_created", "Creates by what was answered", "outcome", created)
     yield gauge("hints_unanswered", "Acknowledged tasks whose owner has not answered yet", tasks.hints_unanswered)
+
+
+def of_outcomes(outcomes: OwnerOutcomes) -> Iterator[Metric]:
+    """The deliver role."""
+    ends = {end.value.lower(): outcomes.counts[end] for end in AttemptEnd}
+    yield counters("attempts", "Attempts by how they ended", "end", ends)
+    yield gauge("outcomes_waiting", "Ends of attempts that no owner has answered yet", outcomes.waiting)
 
 
 def of_clock(clock: Discipline) -> Iterator[Metric]:

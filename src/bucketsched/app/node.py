@@ -44,6 +44,7 @@ from ..core.cluster import ClusterConstants
 from ..core.errors import ConfigError, Unavailable
 from ..core.validation import Limits
 from ..delivery.hub import WorkerHub
+from ..delivery.outcomes import OwnerOutcomes
 from ..delivery.queue_feed import HubLimits
 from ..poller.limits import LaneLimits
 from ..ports import Member
@@ -51,7 +52,7 @@ from ..service.directory import Directory
 from .api_role import ApiRole
 from .checkpoints import readable_checkpoints
 from .clock_watch import ClockWatch
-from .metrics import Metrics, of_clock, of_poller, of_tasks
+from .metrics import Metrics, of_clock, of_outcomes, of_poller, of_tasks
 from .patience import Patience
 from .poller_role import PollerRole
 from .reach import Reach, ask_checkpoints, ask_journal, contact_limits
@@ -215,12 +216,17 @@ class Node:
 
     async def _serve_public(self) -> str:
         services: list[Service] = []
+        self._owners = GrpcOwners(self._membership, self._constants, self._clock, self._name, self._poller)
         if "api" in self._roles:
             services += self._make_api().services()
         if "deliver" in self._roles:
+            self._outcomes = OwnerOutcomes(self._owners, self._store, self._clock)
+            self._metrics.add(lambda: of_outcomes(self._outcomes))
+            self._spawn(self._outcomes.run())
             limits = HubLimits(offers_in_flight_max=self._settings.deliver.offers_in_flight_max)
             unacked = self._settings.deliver.offers_in_flight_max
-            self._hub = WorkerHub(KafkaDeliveries(self._settings.kafka, self._constants, unacked), self._clock, limits)
+            deliveries = KafkaDeliveries(self._settings.kafka, self._constants, unacked)
+            self._hub = WorkerHub(deliveries, self._outcomes, self._clock, limits)
             self._webhooks = self._make_webhooks()
         if self._hub or "api" in self._roles:
             worker = WorkerServicer(
@@ -254,7 +260,8 @@ class Node:
     def _make_webhooks(self) -> WebhookRole:
         settings = self._settings
         deliveries = KafkaDeliveries(settings.kafka, self._constants, UNACKED_MAX, READ_AHEAD_MAX)
-        webhooks = WebhookRole(self._catalog, deliveries, self._clock, settings.deliver.webhook_networks)
+        networks = settings.deliver.webhook_networks
+        webhooks = WebhookRole(self._catalog, deliveries, self._outcomes, self._clock, networks)
         self._metrics.add(webhooks.metrics)
         if "api" in self._roles:
             self._api.on_webhook(webhooks.webhooks.serve)
@@ -269,7 +276,6 @@ class Node:
 
     def _make_api(self) -> ApiRole:
         self._topics = KafkaTopics(self._settings.kafka, self._constants)
-        self._owners = GrpcOwners(self._membership, self._constants, self._clock, self._name, self._poller)
         self._api = ApiRole(
             "cluster",
             self._store,
@@ -333,7 +339,7 @@ class Node:
             "Cassandra": ask_checkpoints(self._checkpoints, ranges),
         }
         reach = Reach(questions, self._clock, limits)
-        poller.ailing, poller.cut_off = reach.ailing, reach.cut_off
+        poller.ailing, poller.out_of_reach, poller.cut_off = reach.ailing, reach.out_of_reach, reach.cut_off
         self._spawn(reach.run())
 
     async def _trim_journal(self) -> None:
@@ -385,13 +391,11 @@ class Node:
 
     async def _let_go(self) -> None:
         endings = [server.stop(DRAIN_S_MAX) for server in self._servers if server is not self._internal]
-        if self._hub:
-            endings.append(self._hub.drain(DRAIN_S_MAX))
-        if self._webhooks:
-            endings.append(self._webhooks.drain(DRAIN_S_MAX))
         if self._rest:
             endings.append(self._rest.stop())
         ending = asyncio.gather(*endings, return_exceptions=True)
+        draining = [role.drain(DRAIN_S_MAX) for role in (self._hub, self._webhooks) if role]
+        await asyncio.gather(*draining, return_exceptions=True)  # while there is an owner to tell how attempts end
         if self._poller:
             await self._poller.leave(self._settings.node.shutdown_s_max / 2)
         for task in self._working:
@@ -399,8 +403,9 @@ class Node:
         await asyncio.gather(ending, *self._working, return_exceptions=True)
         if hasattr(self, "_api"):
             await self._api.close()
-            await self._owners.close()
             await self._topics.close()
+        if hasattr(self, "_owners"):
+            await self._owners.close()
         if hasattr(self, "_ready_calls"):
             await self._ready_calls.close()
         if hasattr(self, "_membership"):

@@ -93,6 +93,8 @@ class PollerRole:
         """Why this process should own no ranges; "": nothing speaks against it."""
         self.ailing: Callable[[], str] = lambda: ""
         """What it can't reach, or has not reached yet; while there is anything it gets nothing new."""
+        self.out_of_reach: Callable[[], bool] = lambda: False
+        """Whether some server does not answer at present, be it in doubt besides or not."""
         self.cut_off: Callable[[], str] = lambda: ""
         """Why it can't work for its ranges at all, so that others should, if nothing ails them; "": it can."""
         self.lane: Lane | None = None
@@ -125,8 +127,12 @@ class PollerRole:
             await self._clock.sleep(LOOK_S if not joined else CLOCK_LOOK_S)
 
     def _doubts(self) -> str:
+        """Why it should not join with a lane yet: it can't work, or less well than others. Where servers falter for all
+        and all sessions are gone, one that reaches them now and then has to do, as ranges must have owners."""
         ailing = self.ailing()
-        return f"no steady contact with {ailing} yet" if ailing else ""
+        if not ailing or (not self.out_of_reach() and not self._has_heirs()):
+            return ""
+        return f"no steady contact with {ailing} yet"
 
     async def _join_without_a_lane(self) -> bool:
         try:

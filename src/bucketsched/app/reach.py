@@ -48,6 +48,11 @@ class Reach:
         now = self._clock.monotonic()
         return ", ".join(server for server, contact in self._contacts.items() if contact.doubtful(now))
 
+    def out_of_reach(self) -> bool:
+        """Whether some server does not answer at present."""
+        now = self._clock.monotonic()
+        return not all(contact.reached(now) for contact in self._contacts.values())
+
     def cut_off(self) -> str:
         """Why others should do this poller's work, if they have no doubts; "": it can do it."""
         now = self._clock.monotonic()

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from ..core.public_address import Network
 from ..delivery.hub import WorkerHub
-from ..delivery.outcomes import Ending, LoggedOutcomes
+from ..delivery.outcomes import Outcomes
 from ..delivery.queue_feed import HubLimits
 from ..delivery.webhook_feed import Sender
 from ..delivery.webhooks import Webhooks
@@ -32,12 +32,13 @@ READ_AHEAD_MAX = 2_000
 class WebhookRole:
     """Over the same messages as worker queues. `networks`: those that are not public and queues may allow."""
 
-    def __init__(self, catalog: Catalog, deliveries: Deliveries, clock: Clock, networks: Sequence[str]) -> None:
+    def __init__(
+        self, catalog: Catalog, deliveries: Deliveries, outcomes: Outcomes, clock: Clock, networks: Sequence[str]
+    ) -> None:
         self._networks: list[Network] = [ip_network(network) for network in networks]
         self._lookups: Lookups | None = None
-        self._hub = WorkerHub(deliveries, clock, LIMITS)
-        self.outcomes = LoggedOutcomes()
-        self.webhooks = Webhooks(catalog, self._hub, self._make_sender, self.outcomes, clock)
+        self._hub = WorkerHub(deliveries, outcomes, clock, LIMITS)
+        self.webhooks = Webhooks(catalog, self._hub, self._make_sender, clock)
 
     def _make_sender(self) -> Sender:
         """aiohttp takes memory and time to load: only where there is a webhook queue."""
@@ -67,10 +68,6 @@ class WebhookRole:
         for answer, count in sorted(self.webhooks.tries.items()):
             tries.add_metric([answer], count)
         yield tries
-        ends = CounterMetricFamily(f"{PREFIX}webhook_outcomes", "Tasks by what became of them", labels=["outcome"])
-        for ending in Ending:
-            ends.add_metric([ending.value], self.outcomes.counts[ending])
-        yield ends
 
     @property
     def _open_circuits(self) -> int:

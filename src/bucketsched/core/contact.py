@@ -53,6 +53,10 @@ class Contact:
         """It should not be given more to do."""
         return now < self._steady_at or self.silent_s(now) >= self._limits.doubt_s
 
+    def reached(self, now: float) -> bool:
+        """It answers at present, steadily or not."""
+        return self._steady_at != float("inf") and self.silent_s(now) < self._limits.doubt_s
+
     def cut_off(self, now: float) -> bool:
         """What it has should be done by others, if they have no doubts. Never true before the first answer."""
         return self._steady_at != float("inf") and self.silent_s(now) >= self._limits.cut_off_s

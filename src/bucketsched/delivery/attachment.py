@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .offer import Held, Offer
+from .offer import Failure, Held, Offer, Refusal
 
 if TYPE_CHECKING:
     from .queue_feed import QueueFeed
+
+REFUSALS_MAX = 1_000
+"""That wait for a worker; of more, it is not told."""
 
 
 class Attachment:
@@ -26,6 +29,7 @@ class Attachment:
         self.turn = 0
         self._feed = feed
         self._outbox: list[Offer] = []
+        self._refusals: list[Refusal] = []
         self._waiter: asyncio.Future[None] | None = None
         self._over = False
 
@@ -46,13 +50,21 @@ class Attachment:
 
     async def next_offers(self) -> list[Offer]:
         """Waits for offers; all that are ready at once. Empty: there will be no more, attach elsewhere."""
-        while not self._outbox and not self._over:
+        offers: list[Offer] = []
+        while not offers and not self._over:
+            offers, _ = await self.next()
+        return offers
+
+    async def next(self) -> tuple[list[Offer], list[Refusal]]:
+        """Likewise, with what is refused. Both empty: there will be no more."""
+        while not self._outbox and not self._refusals and not self._over:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        batch, self._outbox = self._outbox, []
-        if len(batch) > len(self.leased):
+        offers, self._outbox = self._outbox, []
+        refusals, self._refusals = self._refusals, []
+        if len(offers) > len(self.leased):
             self._feed.changed()  # it had no room while those lay there
-        return batch
+        return offers, refusals
 
     def offer(self, held: Held, offer: Offer) -> None:
         """Leases `held` to this worker. For the feed."""
@@ -61,13 +73,28 @@ class Attachment:
         self._outbox.append(offer)
         self._wake()
 
-    def ack(self, lease_ids: Sequence[int]) -> None:
-        """These are done. A lease that ended counts too, as long as no other worker has the message."""
-        self._feed.ack(self, lease_ids)
+    def ack(self, lease_ids: Sequence[int], result: bytes = b"") -> None:
+        """These attempts have succeeded. A lease that ended counts too, as long as no other worker has the message and
+        nothing else was said of it."""
+        self._feed.ack(self, lease_ids, result)
+
+    def fail(self, lease_id: int, failure: Failure) -> None:
+        """This attempt has failed. Leases that ended count as for `ack`."""
+        self._feed.fail(self, lease_id, failure)
 
     def nack(self, lease_ids: Sequence[int], delay_s: float = 0) -> None:
-        """These are not done; to be offered again after the delay. Leases that ended are ignored."""
+        """These attempts were not made; to be offered again after the delay. Leases that ended are ignored."""
         self._feed.nack(self, lease_ids, delay_s)
+
+    def extend(self, lease_ids: Sequence[int], lease_s: float) -> None:
+        """These are at work: their leases end so long from now. Leases that ended are refused."""
+        self._feed.extend(self, lease_ids, lease_s)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Tells the worker that what it said changes nothing. For the feed."""
+        if len(self._refusals) < REFUSALS_MAX:
+            self._refusals.append(refusal)
+            self._wake()
 
     def resize(self, max_in_flight: int, lease_s: float) -> None:
         """Changes how much it may have at once, and for how long, from the next offer on. 0: offer nothing more."""

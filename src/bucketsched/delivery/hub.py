@@ -13,6 +13,7 @@ from ..core.errors import Unavailable
 from ..ports import Clock, Deliveries
 from .attachment import Attachment
 from .offer import NUMBER_MAX
+from .outcomes import Outcomes
 from .queue_feed import HubLimits, QueueFeed
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,11 @@ class WorkerHub:
     A queue is subscribed to only while a worker is attached to it here.
     """
 
-    def __init__(self, deliveries: Deliveries, clock: Clock, limits: HubLimits | None = None) -> None:
+    def __init__(
+        self, deliveries: Deliveries, outcomes: Outcomes, clock: Clock, limits: HubLimits | None = None
+    ) -> None:
         self._deliveries = deliveries
+        self._outcomes = outcomes
         self._clock = clock
         self._limits = limits or HubLimits()
         self._feeds: dict[tuple[bytes, str], QueueFeed] = {}
@@ -42,7 +46,9 @@ class WorkerHub:
         key = (queue.namespace_id, queue.name)
         feed = self._feeds.get(key)
         if feed is None:
-            feed = QueueFeed(queue, self._deliveries, self._clock, self._limits, self._numbers, self._forget)
+            feed = QueueFeed(
+                queue, self._deliveries, self._outcomes, self._clock, self._limits, self._numbers, self._forget
+            )
             self._feeds[key] = feed
         worker = feed.attach(worker_id, max_in_flight, lease_s)
         if feed not in self._runs:

@@ -37,7 +37,7 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A fetched message that no worker has acknowledged: leased (`worker` set), ready, or waiting out a delay.
+    """A fetched message that is not acknowledged: leased (`worker` set), ready, waiting out a delay, or `ending`.
 
     `number` orders by age and is unique in the process. `tokens`: what to acknowledge to the subscription; usually one,
     none once the subscription is gone. `stamp` changes with every change of state, so that timers set for an earlier
@@ -48,8 +48,14 @@ class Held:
     tokens: list[int]
     event: TaskEvent
     offer_count: int = 0
+    lost: int = 0
+    """How often its worker was lost."""
     stamp: int = 0
     worker: Attachment | None = None
+    started_ms: int = 0
+    """When it was last offered."""
+    ending: bool = False
+    """How the attempt has ended is being told to the owner of its task: it is not offered any more."""
     key: AttemptKey = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,3 +79,22 @@ class Held:
 def number_of(lease_id: int) -> int:
     """The number of the held message that a lease id speaks of."""
     return lease_id >> _COUNT_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt has failed. `final`: there is to be no other one. `pause_s_least`: before another one."""
+
+    error_type: str
+    message: str = ""
+    trace: str = ""
+    final: bool = False
+    pause_s_least: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was said of a lease changes nothing, and why."""
+
+    lease_id: int
+    reason: str

@@ -8,17 +8,23 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.catalog import Queue
 from ..core.errors import Unavailable
+from ..core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
 from ..core.message import TaskEvent, from_headers
 from ..core.waiting import first_of
 from ..ports import Clock, Deliveries, Delivery, Subscription
 from .attachment import Attachment
-from .offer import AttemptKey, Held, Offer, number_of
+from .offer import AttemptKey, Failure, Held, Offer, Refusal, number_of
+from .outcomes import Outcomes
 
 log = logging.getLogger(__name__)
+WORKER_LOST, LEASE_EXPIRED = "WorkerLost", "LeaseExpired"
+"""Types of errors that are found here."""
+LEASE_OVER = "the lease is over"
+NO_FAILURE = Failure("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class HubLimits:
     close_s_max: float = 5.0
     backoff_s_min: float = 0.05
     backoff_s_max: float = 5.0
+    lost_max: int = 5
+    """How often an attempt is offered again because its worker was lost; then it has failed."""
 
 
 class QueueFeed:
@@ -52,6 +60,7 @@ class QueueFeed:
         self,
         queue: Queue,
         deliveries: Deliveries,
+        outcomes: Outcomes,
         clock: Clock,
         limits: HubLimits,
         numbers: Iterator[int],
@@ -60,6 +69,7 @@ class QueueFeed:
         self.queue = queue
         self.workers: list[Attachment] = []
         self._deliveries = deliveries
+        self._outcomes = outcomes
         self._clock = clock
         self._limits = limits
         self._numbers = numbers
@@ -92,21 +102,48 @@ class QueueFeed:
         return worker
 
     def detach(self, worker: Attachment) -> None:
-        """Takes a worker away; what it had is ready again."""
+        """Takes a worker away; what it had is ready again, unless that has happened too often."""
         if worker not in self.workers:
             return
         self.workers.remove(worker)
         for held in list(worker.leased.values()):
-            self._give_back(held, 0)
+            held.lost += 1
+            if held.lost > self._limits.lost_max:
+                told = f"its worker was lost {held.lost} times, the last one was {worker.worker_id}"
+                self._end(held, AttemptEnd.FAILED, worker, Failure(WORKER_LOST, told))
+            else:
+                self._give_back(held, 0)
         self.changed()
 
-    def ack(self, worker: Attachment, lease_ids: Sequence[int]) -> None:
-        """Settles what these leases speak of, unless another worker has it by now."""
+    def ack(self, worker: Attachment, lease_ids: Sequence[int], result: bytes = b"") -> None:
+        """What these leases speak of has succeeded, unless another worker has it by now."""
+        for lease_id in lease_ids:
+            if (held := self._spoken_of(worker, lease_id)) is not None:
+                self._end(held, AttemptEnd.SUCCEEDED, worker, result=result)
+        self._assign()
+
+    def fail(self, worker: Attachment, lease_id: int, failure: Failure) -> None:
+        """What this lease speaks of has failed, unless another worker has it by now."""
+        if (held := self._spoken_of(worker, lease_id)) is not None:
+            self._end(held, AttemptEnd.FAILED, worker, failure)
+        self._assign()
+
+    def extend(self, worker: Attachment, lease_ids: Sequence[int], lease_s: float) -> None:
+        """What these leases of the worker speak of is still at work."""
         for lease_id in lease_ids:
             held = self._held.get(number_of(lease_id))
-            if held is not None and held.had_lease(lease_id) and held.worker in (None, worker):
-                self._settle(held)
-        self._assign()
+            if held is not None and held.worker is worker and held.lease_id == lease_id:
+                self._set_timer(held, self._clock.monotonic() + lease_s)
+            else:
+                worker.refuse(Refusal(lease_id, LEASE_OVER))
+
+    def _spoken_of(self, worker: Attachment, lease_id: int) -> Held | None:
+        """The message, if this worker may still say how it ended; else it is told that it may not."""
+        held = self._held.get(number_of(lease_id))
+        if held is not None and not held.ending and held.had_lease(lease_id) and held.worker in (None, worker):
+            return held
+        worker.refuse(Refusal(lease_id, LEASE_OVER))
+        return None
 
     def nack(self, worker: Attachment, lease_ids: Sequence[int], delay_s: float) -> None:
         """Takes back what these leases of the worker speak of, if they still stand."""
@@ -124,9 +161,48 @@ class QueueFeed:
 
     # ------------------------------------------------------------ what becomes of a message
 
-    def _settle(self, held: Held) -> None:
+    def _end(
+        self,
+        held: Held,
+        end: AttemptEnd,
+        worker: Attachment | None,
+        failure: Failure = NO_FAILURE,
+        result: bytes = b"",
+    ) -> None:
+        """The attempt has ended: it is acknowledged once the owner of its task knows."""
+        lease_id = held.lease_id
         self._let_go(held)
+        held.ending = True
+        attempt = replace(
+            self._attempt(held, worker),
+            ended_ms=self._clock.now_ms(),
+            end=end,
+            error_type=failure.error_type,
+            error_message=failure.message,
+            error_trace=failure.trace,
+            result=result,
+        )
+        report = AttemptReport(attempt, held.event.row_due_ms, failure.final, int(failure.pause_s_least * 1000))
+
+        def told(answer: EndResult) -> None:
+            if answer is not EndResult.TAKEN and worker is not None:
+                worker.refuse(Refusal(lease_id, answer.value))
+            if self._held.get(held.number) is held:
+                self._settle(held)
+
+        self._outcomes.ended(report, told)
+
+    def _attempt(self, held: Held, worker: Attachment | None) -> Attempt:
+        event = held.event
+        task_id = bytes.fromhex(event.task_id.replace("-", ""))
+        name = worker.worker_id if worker is not None else ""
+        return Attempt(
+            self.queue.namespace_id, task_id, event.generation, event.attempt, started_ms=held.started_ms, worker=name
+        )
+
+    def _settle(self, held: Held) -> None:
         self._drop(held)
+        self._room_changed.set()
         for token in held.tokens:
             self._acknowledge(token, held.key)
         if not held.tokens:
@@ -168,7 +244,10 @@ class QueueFeed:
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         while idle and self._ready:
             _, held = heapq.heappop(self._ready)
-            if held.number not in self._held:
+            if held.number not in self._held or held.ending:
+                continue
+            if 0 < held.event.expires_ms < now_ms:
+                self._end(held, AttemptEnd.EXPIRED, None)
                 continue
             worker = idle[0][2]
             self._lease(held, worker, now, now_ms)
@@ -180,6 +259,8 @@ class QueueFeed:
     def _lease(self, held: Held, worker: Attachment, now: float, now_ms: int) -> None:
         held.offer_count += 1
         held.worker = worker
+        held.started_ms = now_ms
+        self._outcomes.began(self._attempt(held, worker))
         worker.turn = self._next_turn()
         self._set_timer(held, now + worker.lease_s)
         expires_ms = now_ms + int(worker.lease_s * 1000)
@@ -217,8 +298,16 @@ class QueueFeed:
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)
             if self._stands(timer):
-                self._give_back(self._held[timer[2]], 0)
+                self._time_is_up(self._held[timer[2]])
         self._assign()
+
+    def _time_is_up(self, held: Held) -> None:
+        worker = held.worker
+        if worker is None:
+            self._give_back(held, 0)  # it has waited out its delay
+        else:
+            failure = Failure(LEASE_EXPIRED, f"{worker.worker_id} has not said in time how it ended")
+            self._end(held, AttemptEnd.TIMED_OUT, worker, failure)
 
     async def _keep_time(self) -> None:
         while True:
@@ -372,7 +461,7 @@ class QueueFeed:
         self._ready.clear()
         for held in list(self._held.values()):
             held.tokens.clear()
-            if held.worker is None:
+            if held.worker is None and not held.ending:
                 self._drop(held)
 
     # ------------------------------------------------------------ the end
@@ -389,8 +478,8 @@ class QueueFeed:
 
     @property
     def busy(self) -> bool:
-        """True while a worker has something leased."""
-        return any(worker.leased for worker in self.workers)
+        """True while a worker has something leased, or what has ended is yet to be told."""
+        return any(worker.leased for worker in self.workers) or any(held.ending for held in self._held.values())
 
     def close(self) -> None:
         """Makes `run` end soon, whatever workers still have."""

@@ -14,7 +14,6 @@ from ..core.waiting import first_of
 from ..ports import Catalog, Clock
 from .hosts import Hosts
 from .hub import WorkerHub
-from .outcomes import Outcomes
 from .webhook_feed import LEASE_S, Sender, WebhookFeed
 
 log = logging.getLogger(__name__)
@@ -42,14 +41,12 @@ class Webhooks:
         catalog: Catalog,
         hub: WorkerHub,
         make_sender: Callable[[], Sender],
-        outcomes: Outcomes,
         clock: Clock,
         limits: WebhooksLimits | None = None,
     ) -> None:
         self._catalog = catalog
         self._hub = hub
         self._make_sender = make_sender
-        self._outcomes = outcomes
         self._clock = clock
         self._limits = limits or WebhooksLimits()
         self.hosts = Hosts(clock)
@@ -139,7 +136,7 @@ class Webhooks:
         except Unavailable:
             return  # shutting down
         sender = self._make_sender()
-        feed = WebhookFeed(queue, attachment, sender, self.hosts, self._outcomes, self._clock, self.tries)
+        feed = WebhookFeed(queue, attachment, sender, self.hosts, self._clock, self.tries)
         self._feeds[key] = feed
         self._runs[key] = asyncio.create_task(self._run(key, feed), name=f"webhook {queue.namespace}/{queue.name}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.message import DecodeError
+
 from ..core.execution import Attempt, AttemptEnd, AttemptReport
 from ..stubs.internal.v1 import owner_pb2, storage_pb2
 
@@ -50,8 +52,11 @@ def encode_outcome(attempt: Attempt) -> bytes:
 
 
 def decode_outcome(value: bytes) -> Attempt:
-    """Reverse of `encode_outcome`. Raises ValueError, google.protobuf.message.DecodeError."""
-    return attempt_of(storage_pb2.OutcomeRecord.FromString(value).attempt)
+    """Reverse of `encode_outcome`. Raises ValueError where it can't be decoded."""
+    try:
+        return attempt_of(storage_pb2.OutcomeRecord.FromString(value).attempt)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
 
 
 def report_message(report: AttemptReport) -> owner_pb2.AttemptReport:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
-from google.protobuf.message import DecodeError
 
 from ..core import task_id as ids
 from ..core.execution import Attempt
@@ -57,7 +56,7 @@ def attempts_of(section: Section) -> list[Attempt]:
 def _attempt(other: Other) -> Attempt:
     try:
         return decode_outcome(other.body)
-    except (DecodeError, ValueError) as error:
+    except ValueError as error:
         raise JournalCorrupt(f"an outcome can't be decoded: {error}") from error
 
 

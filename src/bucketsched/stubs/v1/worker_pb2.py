@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ucketsched/v1/worker.proto\x12\x0e\x62ucketsched.v1\x1a\x19\x62ucketsched/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"8\n\x14ListEndpointsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\"*\n\x15ListEndpointsResponse\x12\x11\n\taddresses\x18\x01 \x03(\t\"\x92\x01\n\rAttachRequest\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.bucketsched.v1.WorkerHelloH\x00\x12\"\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x13.bucketsched.v1.AckH\x00\x12$\n\x04nack\x18\x03 \x01(\x0b\x32\x14.bucketsched.v1.NackH\x00\x42\t\n\x07message\"\x83\x01\n\x0bWorkerHello\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x15\n\rmax_in_flight\x18\x04 \x01(\x05\x12(\n\x05lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x18\n\x03\x41\x63k\x12\x11\n\tlease_ids\x18\x01 \x03(\x04\"S\n\x04Nack\x12\x11\n\tlease_ids\x18\x01 \x03(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12(\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"7\n\x0e\x41ttachResponse\x12%\n\x06offers\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Offer\"\xf6\x03\n\x05Offer\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x35\n\x11lease_expire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x0c\n\x04type\x18\x06 \x01(\t\x12\x0f\n\x07payload\x18\x07 \x01(\x0c\x12\x35\n\x08metadata\x18\x08 \x03(\x0b\x32#.bucketsched.v1.Offer.MetadataEntry\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12*\n\x08priority\x18\n \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x12\n\ngeneration\x18\x0b \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x0c \x01(\x05\x12\r\n\x05\x65poch\x18\r \x01(\x03\x12,\n\x08\x64ue_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdispatch_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0boffer_count\x18\x10 \x01(\x05\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xba\x01\n\rWorkerService\x12\\\n\rListEndpoints\x12$.bucketsched.v1.ListEndpointsRequest\x1a%.bucketsched.v1.ListEndpointsResponse\x12K\n\x06\x41ttach\x12\x1d.bucketsched.v1.AttachRequest\x1a\x1e.bucketsched.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x62ucketsched/v1/worker.proto\x12\x0e\x62ucketsched.v1\x1a\x19\x62ucketsched/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"8\n\x14ListEndpointsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\"*\n\x15ListEndpointsResponse\x12\x11\n\taddresses\x18\x01 \x03(\t\"\x90\x02\n\rAttachRequest\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1b.bucketsched.v1.WorkerHelloH\x00\x12\"\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x13.bucketsched.v1.AckH\x00\x12$\n\x04nack\x18\x03 \x01(\x0b\x32\x14.bucketsched.v1.NackH\x00\x12,\n\x08\x63omplete\x18\x04 \x01(\x0b\x32\x18.bucketsched.v1.CompleteH\x00\x12$\n\x04\x66\x61il\x18\x05 \x01(\x0b\x32\x14.bucketsched.v1.FailH\x00\x12(\n\x06\x65xtend\x18\x06 \x01(\x0b\x32\x16.bucketsched.v1.ExtendH\x00\x42\t\n\x07message\"\x83\x01\n\x0bWorkerHello\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05queue\x18\x02 \x01(\t\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x15\n\rmax_in_flight\x18\x04 \x01(\x05\x12(\n\x05lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x18\n\x03\x41\x63k\x12\x11\n\tlease_ids\x18\x01 \x03(\x04\",\n\x08\x43omplete\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x0e\n\x06result\x18\x02 \x01(\x0c\"\x97\x01\n\x04\x46\x61il\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x12\n\nerror_type\x18\x02 \x01(\t\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x13\n\x0b\x65rror_trace\x18\x04 \x01(\t\x12\r\n\x05\x66inal\x18\x05 \x01(\x08\x12.\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"E\n\x06\x45xtend\x12\x11\n\tlease_ids\x18\x01 \x03(\x04\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"S\n\x04Nack\x12\x11\n\tlease_ids\x18\x01 \x03(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12(\n\x05\x64\x65lay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"b\n\x0e\x41ttachResponse\x12%\n\x06offers\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Offer\x12)\n\x08refusals\x18\x02 \x03(\x0b\x32\x17.bucketsched.v1.Refusal\"+\n\x07Refusal\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xf6\x03\n\x05Offer\x12\x10\n\x08lease_id\x18\x01 \x01(\x04\x12\x35\n\x11lease_expire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x0c\n\x04type\x18\x06 \x01(\t\x12\x0f\n\x07payload\x18\x07 \x01(\x0c\x12\x35\n\x08metadata\x18\x08 \x03(\x0b\x32#.bucketsched.v1.Offer.MetadataEntry\x12\x14\n\x0c\x63ontent_type\x18\t \x01(\t\x12*\n\x08priority\x18\n \x01(\x0e\x32\x18.bucketsched.v1.Priority\x12\x12\n\ngeneration\x18\x0b \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x0c \x01(\x05\x12\r\n\x05\x65poch\x18\r \x01(\x03\x12,\n\x08\x64ue_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdispatch_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0boffer_count\x18\x10 \x01(\x05\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xba\x01\n\rWorkerService\x12\\\n\rListEndpoints\x12$.bucketsched.v1.ListEndpointsRequest\x1a%.bucketsched.v1.ListEndpointsResponse\x12K\n\x06\x41ttach\x12\x1d.bucketsched.v1.AttachRequest\x1a\x1e.bucketsched.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,19 +41,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTENDPOINTSRESPONSE']._serialized_start=197
   _globals['_LISTENDPOINTSRESPONSE']._serialized_end=239
   _globals['_ATTACHREQUEST']._serialized_start=242
-  _globals['_ATTACHREQUEST']._serialized_end=388
-  _globals['_WORKERHELLO']._serialized_start=391
-  _globals['_WORKERHELLO']._serialized_end=522
-  _globals['_ACK']._serialized_start=524
-  _globals['_ACK']._serialized_end=548
-  _globals['_NACK']._serialized_start=550
-  _globals['_NACK']._serialized_end=633
-  _globals['_ATTACHRESPONSE']._serialized_start=635
-  _globals['_ATTACHRESPONSE']._serialized_end=690
-  _globals['_OFFER']._serialized_start=693
-  _globals['_OFFER']._serialized_end=1195
-  _globals['_OFFER_METADATAENTRY']._serialized_start=1148
-  _globals['_OFFER_METADATAENTRY']._serialized_end=1195
-  _globals['_WORKERSERVICE']._serialized_start=1198
-  _globals['_WORKERSERVICE']._serialized_end=1384
+  _globals['_ATTACHREQUEST']._serialized_end=514
+  _globals['_WORKERHELLO']._serialized_start=517
+  _globals['_WORKERHELLO']._serialized_end=648
+  _globals['_ACK']._serialized_start=650
+  _globals['_ACK']._serialized_end=674
+  _globals['_COMPLETE']._serialized_start=676
+  _globals['_COMPLETE']._serialized_end=720
+  _globals['_FAIL']._serialized_start=723
+  _globals['_FAIL']._serialized_end=874
+  _globals['_EXTEND']._serialized_start=876
+  _globals['_EXTEND']._serialized_end=945
+  _globals['_NACK']._serialized_start=947
+  _globals['_NACK']._serialized_end=1030
+  _globals['_ATTACHRESPONSE']._serialized_start=1032
+  _globals['_ATTACHRESPONSE']._serialized_end=1130
+  _globals['_REFUSAL']._serialized_start=1132
+  _globals['_REFUSAL']._serialized_end=1175
+  _globals['_OFFER']._serialized_start=1178
+  _globals['_OFFER']._serialized_end=1680
+  _globals['_OFFER_METADATAENTRY']._serialized_start=1633
+  _globals['_OFFER_METADATAENTRY']._serialized_end=1680
+  _globals['_WORKERSERVICE']._serialized_start=1683
+  _globals['_WORKERSERVICE']._serialized_end=1869
 # @@protoc_insertion_point(module_scope)

@@ -72,24 +72,36 @@ class AttachRequest(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     NACK_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    FAIL_FIELD_NUMBER: _builtins.int
+    EXTEND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello: ...
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
     def nack(self) -> Global___Nack: ...
+    @_builtins.property
+    def complete(self) -> Global___Complete: ...
+    @_builtins.property
+    def fail(self) -> Global___Fail: ...
+    @_builtins.property
+    def extend(self) -> Global___Extend: ...
     def __init__(
         self,
         *,
         hello: Global___WorkerHello | None = ...,
         ack: Global___Ack | None = ...,
         nack: Global___Nack | None = ...,
+        complete: Global___Complete | None = ...,
+        fail: Global___Fail | None = ...,
+        extend: Global___Extend | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hello", b"hello", "message", b"message", "nack", b"nack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "complete", b"complete", "extend", b"extend", "fail", b"fail", "hello", b"hello", "message", b"message", "nack", b"nack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hello", b"hello", "message", b"message", "nack", b"nack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "complete", b"complete", "extend", b"extend", "fail", b"fail", "hello", b"hello", "message", b"message", "nack", b"nack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ack", "nack"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ack", "nack", "complete", "fail", "extend"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -114,7 +126,7 @@ class WorkerHello(_message.Message):
     """How many offers may be open at once: 1 to 10,000. In a later hello also 0: the worker is leaving, offer nothing more."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long an offer is leased before it is offered again. Unset: 60 s; 1 s to 12 h."""
+        """How long an attempt may take to be completed, failed or extended; then it has timed out. Unset: 60 s; 1 s to 12 h."""
 
     def __init__(
         self,
@@ -135,7 +147,7 @@ Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
-    """These are done; they are never offered again once the server has this on disk."""
+    """These have succeeded; they are never offered again once the server has this on disk."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -156,8 +168,101 @@ class Ack(_message.Message):
 Global___Ack: _TypeAlias = Ack  # noqa: Y015
 
 @_typing.final
+class Complete(_message.Message):
+    """This one has succeeded, with a result that its execution log keeps: at most 16 KiB."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.int
+    result: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.int = ...,
+        result: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Complete: _TypeAlias = Complete  # noqa: Y015
+
+@_typing.final
+class Fail(_message.Message):
+    """This one has failed. Whether and when there is another attempt, the retry policy of the task or its queue says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ERROR_TRACE_FIELD_NUMBER: _builtins.int
+    FINAL_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.int
+    error_type: _builtins.str
+    """What retry policies know it by. At most 200 characters."""
+    error_message: _builtins.str
+    """At most 1,000 characters."""
+    error_trace: _builtins.str
+    """At most 8,000 characters."""
+    final: _builtins.bool
+    """There is to be no other attempt, whatever the policy."""
+    @_builtins.property
+    def retry_after(self) -> _duration_pb2.Duration:
+        """No other attempt sooner than after this. At most 400 days."""
+
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.int = ...,
+        error_type: _builtins.str = ...,
+        error_message: _builtins.str = ...,
+        error_trace: _builtins.str = ...,
+        final: _builtins.bool = ...,
+        retry_after: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "error_trace", b"error_trace", "error_type", b"error_type", "final", b"final", "lease_id", b"lease_id", "retry_after", b"retry_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fail: _TypeAlias = Fail  # noqa: Y015
+
+@_typing.final
+class Extend(_message.Message):
+    """These are at work: their leases end so long from now. 1 s to 12 h."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_IDS_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lease_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def lease(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        lease_ids: _abc.Iterable[_builtins.int] | None = ...,
+        lease: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "lease_ids", b"lease_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Extend: _TypeAlias = Extend  # noqa: Y015
+
+@_typing.final
 class Nack(_message.Message):
-    """Not done: offer the same attempt again."""
+    """Not begun: offer the same attempt again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -191,20 +296,48 @@ class AttachResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFERS_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]: ...
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Refusal]: ...
     def __init__(
         self,
         *,
         offers: _abc.Iterable[Global___Offer] | None = ...,
+        refusals: _abc.Iterable[Global___Refusal] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offers", b"offers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offers", b"offers", "refusals", b"refusals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttachResponse: _TypeAlias = AttachResponse  # noqa: Y015
+
+@_typing.final
+class Refusal(_message.Message):
+    """What the worker said of this lease changes nothing: the lease had ended, or it was known before how its attempt ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class Offer(_message.Message):
