@@ -309,6 +309,14 @@ OWNERSHIP_GUARDS = [
         (CONTACT, CUT_OFF),
     ),
     Guard(
+        "where-servers-falter-for-all-somebody-takes-the-ranges",
+        "without sessions nobody has them, and nobody would ever be steady enough",
+        "app/poller_role.py",
+        "if not ailing or (not self.out_of_reach() and not self._has_heirs()):",
+        "if not ailing:",
+        (CUT_OFF,),
+    ),
+    Guard(
         "who-ails-is-given-nothing-that-has-an-owner",
         "moving helps nobody where all may have the same trouble",
         "core/assignment.py",

@@ -69,7 +69,7 @@ class Cluster:
 
         kafka = ask_journal(probe, self.world.constants.lanes, lambda: role.lane, LIMITS.doubt_s)
         reach = Reach({"Kafka": kafka, "Cassandra": cassandra}, self.world.clock, LIMITS)
-        role.ailing, role.cut_off = reach.ailing, reach.cut_off
+        role.ailing, role.out_of_reach, role.cut_off = reach.ailing, reach.out_of_reach, reach.cut_off
         self.pollers.spawn(reach.run())
         return self.pollers.work(role), servers
 
@@ -149,6 +149,30 @@ async def test_one_that_is_alone_goes_on_and_says_so(cluster: Cluster) -> None:
     assert (role.lane, cluster.active(role)) == (lane, [4])
     said = [log for log in logs if log["event"] == "there is nobody to give the ranges to"]
     assert "no answer from Cassandra" in said[0]["reason"]
+
+
+async def test_where_servers_falter_for_all_whose_sessions_are_gone_the_ranges_find_owners(cluster: Cluster) -> None:
+    """Silences of more than a second, again and again: no contact becomes steady, and all could work in between."""
+    world = cluster.world
+    pairs = [cluster.start(name) for name in ("one", "two")]
+    roles = [role for role, _ in pairs]
+    await cluster.shared(*roles)
+    rows = [world.row(20_000 + 100 * n, n % 4) for n in range(40)]
+    await world.create(*rows)
+    for _, servers in pairs:
+        servers.cassandra = False
+    await world.pass_ms(4_000)
+    for membership in cluster.pollers.memberships:
+        membership.expire()
+    for _ in range(8):
+        for cassandra, ms in ((True, 4_000), (False, 1_500)):
+            for _, servers in pairs:
+                servers.cassandra = cassandra
+            await world.pass_ms(ms)
+    assert all("Cassandra" in ailing for ailing in cluster.ailing().values())
+    assert sum(cluster.active(*roles)) == 4
+    assert len(world.dispatched()) == len(rows)
+    world.check()
 
 
 async def test_a_short_silence_moves_nothing(cluster: Cluster) -> None:
