@@ -31,7 +31,7 @@ _STATEMENTS = {
     "create_namespace": f"INSERT INTO @namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
     "queue": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name = ?",
     "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
-    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
     "update_policy": "UPDATE @queues SET policy = ? WHERE namespace_id = ? AND name = ? IF EXISTS",
     "update_webhook": "UPDATE @queues SET webhook = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
 }
