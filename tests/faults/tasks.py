@@ -66,7 +66,8 @@ class Tasks:
                     unanswered[contents(request.body)].append(request)
         for task_id, messages in self.messages.items():
             if task_id not in self.creates and (found := unanswered.get(contents(messages[0].body))):
-                self.creates[task_id] = found
+                fitting = [create for create in found if is_of(messages[0].body, created_body(create))]
+                self.creates[task_id] = fitting or found
 
     @cached_property
     def messages(self) -> dict[str, list[Message]]:

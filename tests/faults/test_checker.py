@@ -230,7 +230,8 @@ def test_creates_with_a_key_whose_ids_nobody_was_told() -> None:
     history = clean()
     first = replace(keyed(outcome=Outcome.UNKNOWN), key="unknown", body=body("one"))
     delay = replace(first, body=body("two")._replace(due_ms=0), delay_ms=DUE_MS - 1_000)
-    history.requests += [first, delay]
+    later = replace(first, body=body("two")._replace(due_ms=LATER_MS))
+    history.requests += [first, later, delay, replace(later, body=body("two"))]
     history.messages.append(message("asked", 8, of=body("two")))
     history.journal.append(section(fact("asked"), offset=8))
     assert check(history) == []
