@@ -35,6 +35,9 @@ STATES = {
     TaskState.DISPATCHED: Outcome.DISPATCHED,
     TaskState.CANCELLED: Outcome.CANCELLED,
     TaskState.FAILED: Outcome.FAILED,
+    TaskState.RUNNING: Outcome.DISPATCHED,
+    TaskState.SUCCEEDED: Outcome.DISPATCHED,
+    TaskState.RETRYING: Outcome.PENDING,
 }
 
 

@@ -75,7 +75,7 @@ def messages_of(seen: Iterable[Event], read_later: Iterable[Event]) -> list[Mess
 
 def section_event(section: Section) -> Event:
     """As it is written down."""
-    facts = [[fact.kind, list(fact.dispatch), fact.due_ms, fact.body] for fact in section.facts]
+    facts = [[fact.kind, list(fact.dispatch), *fact[2:]] for fact in section.facts]
     place = [section.partition, section.offset, section.append_ms, section.range_id, section.epoch]
     return {"e": "section", "place": place, "facts": facts, "closed": list(section.closed)}
 
@@ -83,8 +83,8 @@ def section_event(section: Section) -> Event:
 def section_of(event: Event) -> Section:
     """Reverse of `section_event`."""
     facts = tuple(
-        Fact(EntryKind(kind), Dispatch(*dispatch), due_ms, Body(*body) if body else None)
-        for kind, dispatch, due_ms, body in event["facts"]
+        Fact(EntryKind(kind), Dispatch(*dispatch), due_ms, Body(*body) if body else None, next_due_ms)
+        for kind, dispatch, due_ms, body, next_due_ms in event["facts"]
     )
     partition, offset, append_ms, range_id, epoch = event["place"]
     return Section(partition, offset, append_ms, range_id, epoch, facts, tuple(event["closed"]))

@@ -9,14 +9,28 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from .chain_checks import DECIDES, generation_violations
 from .key_checks import key_violations
 from .model import Body, Dispatch, EntryKind, History, Op, Outcome, Request, Section
 from .tasks import Tasks, Violation, is_of
-from .update_checks import generation_violations, update_violations
+from .update_checks import update_violations
+
+RETRY_LATE_MS = 60_000
+WAITED = tuple(kind for kind, state in DECIDES.items() if state == "waiting")
+SHOWN_AS = {
+    EntryKind.MOVED: (EntryKind.MOVED, EntryKind.RETRIED, EntryKind.REDRIVEN),
+    EntryKind.FAILED: (EntryKind.FAILED, EntryKind.ATTEMPT_FAILED),
+    EntryKind.EXPIRED: (EntryKind.EXPIRED, EntryKind.ATTEMPT_EXPIRED),
+}
+"""What a fact beside a row may stand for, where that is not one thing."""
+FURTHER = (EntryKind.RETRIED, EntryKind.REDRIVEN)
+"""What is followed by another dispatch."""
 
 
 def lost(tasks: Tasks) -> Iterator[Violation]:
-    """I1: what was acknowledged and not cancelled is dispatched; of a worker queue, delivered too."""
+    """I1: what was acknowledged and not cancelled is dispatched; of a worker queue, delivered too. What is to be tried
+    again is, unless it is due when nobody looks any more.
+    """
     delivered = {delivery.dispatch.task_id for delivery in tasks.history.deliveries}
     for task_id, creates in tasks.creates.items():
         if not tasks.acknowledged(task_id):
@@ -30,6 +44,19 @@ def lost(tasks: Tasks) -> Iterator[Violation]:
             yield Violation("lost", task_id, f"acknowledged, never dispatched; journaled: {facts}")
         elif creates[0].queue in tasks.history.worker_queues and task_id not in delivered:
             yield Violation("lost", task_id, "dispatched to a worker queue, never delivered")
+    last_ms = max((section.append_ms for section in tasks.history.journal), default=0)
+    for (kind, dispatch), entry in tasks.decided.items():
+        again = dispatch._replace(attempt=dispatch.attempt + 1)
+        if (
+            kind is EntryKind.RETRIED
+            and entry.fact.next_due_ms < last_ms - RETRY_LATE_MS
+            and not _settled(tasks, again)
+        ):
+            yield Violation("lost", dispatch.task_id, f"failed, due again at {entry.fact.next_due_ms}, and never tried")
+
+
+def _settled(tasks: Tasks, dispatch: Dispatch) -> bool:
+    return any((kind, dispatch) in tasks.decided for kind in WAITED)
 
 
 def early(tasks: Tasks) -> Iterator[Violation]:
@@ -42,6 +69,10 @@ def early(tasks: Tasks) -> Iterator[Violation]:
     for delivery in tasks.history.deliveries:
         if early_ms := _early_ms(tasks, delivery.dispatch, delivery.body, delivery.began_ms):
             yield Violation("early", delivery.dispatch.task_id, f"delivered {early_ms} ms before it was due")
+    for (kind, dispatch), entry in tasks.decided.items():
+        if kind is EntryKind.DISPATCHED and entry.append_ms < entry.fact.due_ms:
+            text = f"dispatched {entry.fact.due_ms - entry.append_ms} ms before its row was due"
+            yield Violation("early", dispatch.task_id, text)
 
 
 def _early_ms(tasks: Tasks, dispatch: Dispatch, body: Body, at_ms: int) -> int:
@@ -58,9 +89,10 @@ def _known_body(tasks: Tasks, dispatch: Dispatch) -> Body | None:
 
 
 def duplicate_commits(tasks: Tasks) -> Iterator[Violation]:
-    """I3: one committed dispatch per (task, generation, attempt), and one generation of a task."""
+    """I3: one committed dispatch per (task, generation, attempt), and several of a task only where one has failed."""
     for task_id, messages in tasks.messages.items():
-        if len(messages) > 1:
+        tries = sum(1 for entry in tasks.entries.get(task_id, ()) if entry.fact.kind in FURTHER)
+        if len(messages) > 1 + tries or len({message.dispatch for message in messages}) < len(messages):
             where = [(m.topic, m.partition, m.offset, m.dispatch.generation, m.dispatch.attempt) for m in messages]
             yield Violation("duplicate_commits", task_id, f"committed {len(messages)} times: {where}")
 
@@ -69,17 +101,25 @@ def cancel_violations(tasks: Tasks) -> Iterator[Violation]:
     """I4: what was confirmed as cancelled is never dispatched; "too late" means that it was."""
     for task_id in tasks.cancels:
         dispatched = bool(tasks.messages.get(task_id))
-        if tasks.cancelled(task_id) and dispatched:
+        if tasks.cancelled(task_id) and _goes_on(tasks, task_id):
             yield Violation("cancel_violations", task_id, "confirmed as cancelled, and dispatched")
         if tasks.cancelled(task_id) and not tasks.says(task_id, EntryKind.CANCELLED):
             yield Violation("cancel_violations", task_id, "confirmed as cancelled, not journaled")
         if tasks.told(Op.CANCEL, task_id, Outcome.TOO_LATE) and not dispatched:
             yield Violation("cancel_violations", task_id, "a cancel was told that it was too late; never dispatched")
-        if tasks.told(Op.CANCEL, task_id, Outcome.FAILED) and not tasks.says(task_id, EntryKind.FAILED):
+        if tasks.told(Op.CANCEL, task_id, Outcome.FAILED) and not tasks.says(
+            task_id, EntryKind.FAILED, EntryKind.ATTEMPT_FAILED
+        ):
             yield Violation("cancel_violations", task_id, "a cancel was told that the task has failed; it has not")
     for task_id in tasks.entries:
         if tasks.says(task_id, EntryKind.CANCELLED) and not tasks.cancels.get(task_id):
             yield Violation("cancel_violations", task_id, "journaled as cancelled; nobody asked for it")
+
+
+def _goes_on(tasks: Tasks, task_id: str) -> bool:
+    """Whether it is dispatched where it was cancelled, or later; what has failed before may have been."""
+    rows = [entry.fact.dispatch for entry in tasks.entries.get(task_id, ()) if entry.fact.kind is EntryKind.CANCELLED]
+    return any(not rows or message.dispatch >= min(rows) for message in tasks.messages.get(task_id, ()))
 
 
 def rejected_fired(tasks: Tasks) -> Iterator[Violation]:
@@ -139,8 +179,7 @@ def unsettled_rows(tasks: Tasks) -> Iterator[Violation]:
     never acknowledged, so nobody has to look at it.
     """
     closed = {(section.range_id, bucket) for section in tasks.history.journal for bucket in section.closed}
-    journaled = {(entry.fact.kind, entry.fact.dispatch) for entries in tasks.entries.values() for entry in entries}
-    settled = {dispatch for _, dispatch in journaled}
+    settled = {dispatch for _, dispatch in tasks.decided}
     for row in tasks.history.rows:
         task_id = row.dispatch.task_id
         if not row.has_body:
@@ -148,7 +187,7 @@ def unsettled_rows(tasks: Tasks) -> Iterator[Violation]:
         elif (row.range_id, row.bucket) in closed and row.dispatch not in settled and tasks.acknowledged(task_id):
             yield Violation("unsettled_rows", task_id, f"bucket {row.bucket} is closed, {row.dispatch} not journaled")
         for kind in sorted(row.facts):
-            if (kind, row.dispatch) not in journaled:
+            if not any((shown, row.dispatch) in tasks.decided for shown in SHOWN_AS.get(kind, (kind,))):
                 yield Violation("unsettled_rows", task_id, f"stored as {kind}, not journaled: {row.dispatch}")
 
 

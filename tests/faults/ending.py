@@ -15,7 +15,7 @@ from bucketsched.core import journal_record
 from bucketsched.core import task_id as ids
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
-from bucketsched.core.task import FactKind, RowRef
+from bucketsched.core.task import FactKind, RowRef, Stage, at_stage, stage_of
 from bucketsched.encoding.rows import decode_body
 
 from .model import Body, Dispatch, EntryKind, Fact, Row, Section, body_of
@@ -26,16 +26,24 @@ REQUEST_MS_MAX = 10_000
 TRIES, RETRY_S = 10, 2.0
 T = TypeVar("T")
 KINDS = {
-    FactKind.DISPATCHED: EntryKind.DISPATCHED,
-    FactKind.CANCELLED: EntryKind.CANCELLED,
-    FactKind.FAILED: EntryKind.FAILED,
-    FactKind.MOVED: EntryKind.MOVED,
+    (Stage.DISPATCH, FactKind.DISPATCHED): EntryKind.DISPATCHED,
+    (Stage.DISPATCH, FactKind.CANCELLED): EntryKind.CANCELLED,
+    (Stage.DISPATCH, FactKind.FAILED): EntryKind.FAILED,
+    (Stage.DISPATCH, FactKind.MOVED): EntryKind.MOVED,
+    (Stage.DISPATCH, FactKind.EXPIRED): EntryKind.EXPIRED,
+    (Stage.OUTCOME, FactKind.SUCCEEDED): EntryKind.SUCCEEDED,
+    (Stage.OUTCOME, FactKind.RETRIED): EntryKind.RETRIED,
+    (Stage.OUTCOME, FactKind.FAILED): EntryKind.ATTEMPT_FAILED,
+    (Stage.OUTCOME, FactKind.EXPIRED): EntryKind.ATTEMPT_EXPIRED,
+    (Stage.REDRIVE, FactKind.MOVED): EntryKind.REDRIVEN,
 }
 FACT_COLUMNS = {
     "dispatched_at": EntryKind.DISPATCHED,
     "cancelled_at": EntryKind.CANCELLED,
     "failed_at": EntryKind.FAILED,
     "moved_to": EntryKind.MOVED,
+    "succeeded_at": EntryKind.SUCCEEDED,
+    "expired_at": EntryKind.EXPIRED,
 }
 
 
@@ -112,7 +120,7 @@ def journal_sections(records: list[tuple[int, Any]]) -> list[Section]:
     for partition, record in records:
         for section in journal_record.decode(record.value).sections:
             facts = [_fact(EntryKind.DISPATCHED, ref) for ref in section.dispatched]
-            facts += [_fact(KINDS[other.kind], other.ref, other.body) for other in section.others]
+            facts += [_other(other) for other in section.others]
             sections.append(
                 Section(
                     partition,
@@ -127,10 +135,16 @@ def journal_sections(records: list[tuple[int, Any]]) -> list[Section]:
     return sections
 
 
-def _fact(kind: EntryKind, packed: bytes, encoded: bytes = b"") -> Fact:
-    ref = RowRef.unpack(packed)
-    dispatch = Dispatch(ids.text(ref.task_id), ref.generation, ref.attempt)
-    return Fact(kind, dispatch, ref.due_ms, _body(encoded) if encoded else None)
+def _fact(kind: EntryKind, packed: bytes) -> Fact:
+    ref = RowRef.unpack(at_stage(packed, Stage.DISPATCH))
+    return Fact(kind, Dispatch(ids.text(ref.task_id), ref.generation, ref.attempt), ref.due_ms)
+
+
+def _other(other: journal_record.Other) -> Fact:
+    kind = KINDS[stage_of(other.ref), other.kind]
+    changed = other.body and kind in (EntryKind.MOVED, EntryKind.REDRIVEN)
+    fact = _fact(kind, other.ref)
+    return fact._replace(body=_body(other.body) if changed else None, next_due_ms=other.new_due_ms)
 
 
 def _body(encoded: bytes) -> Body:

@@ -134,23 +134,32 @@ class Delivery:
 
 
 class EntryKind(StrEnum):
-    """The facts of a journal."""
+    """The facts of a journal. The first five say what became of a row that waited, the next four how an attempt ended
+    that was dispatched, the last one that what had failed is done all over.
+    """
 
     DISPATCHED = "dispatched"
     CANCELLED = "cancelled"
     FAILED = "failed"
     MOVED = "moved"
+    EXPIRED = "expired"
+    SUCCEEDED = "succeeded"
+    RETRIED = "retried"
+    ATTEMPT_FAILED = "attempt-failed"
+    ATTEMPT_EXPIRED = "attempt-expired"
+    REDRIVEN = "redriven"
 
 
 class Fact(NamedTuple):
     """One fact of a journal record about one row. `due_ms`: the row's. `body`: what a MOVED makes of the task, if it
-    changes more than its place.
+    changes more than its place. `next_due_ms`: of the row that follows, where one does.
     """
 
     kind: EntryKind
     dispatch: Dispatch
     due_ms: int
     body: Body | None = None
+    next_due_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the store at the end, and the kinds of facts beside it. `has_body` False: facts without a task."""
+    """A row of the store at the end, and the facts beside it: each stands for one kind or another of the journals'.
+
+    `has_body` False: facts without a task.
+    """
 
     range_id: int
     bucket: int

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from .checker import CHECKS
-from .model import History, Op, Outcome
+from .model import EntryKind, History, Op, Outcome
 from .tasks import Tasks, Violation
 
 SETTLE_MS = 5_000
@@ -33,7 +33,9 @@ def lateness(history: History) -> list[tuple[int, int]]:
         task_id, generation, _ = message.dispatch
         if message.seen_ms is not None and task_id in acknowledged:
             moved = tasks.moves(task_id).get(generation - 1)
+            row = tasks.decided.get((EntryKind.DISPATCHED, message.dispatch))
             due_ms = max(message.body.due_ms, acknowledged[task_id], moved.append_ms if moved else 0)
+            due_ms = max(due_ms, row.fact.due_ms if row else 0)
             found.append((due_ms, max(0, message.seen_ms - due_ms)))
     return sorted(found)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from .model import Body, EntryKind, Fact, History, Message, Op, Outcome, Request
+from .model import Body, Dispatch, EntryKind, Fact, History, Message, Op, Outcome, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,13 @@ class Tasks:
         return {
             entry.fact.dispatch.generation: entry
             for entry in self.entries.get(task_id, ())
-            if entry.fact.kind is EntryKind.MOVED
+            if entry.fact.kind in (EntryKind.MOVED, EntryKind.REDRIVEN)
         }
+
+    @cached_property
+    def decided(self) -> dict[tuple[EntryKind, Dispatch], Entry]:
+        """The journals' facts by what they say, and of which attempt."""
+        return {(entry.fact.kind, entry.fact.dispatch): entry for entries in self.entries.values() for entry in entries}
 
     def versions(self, task_id: str) -> list[Standing]:
         """What the task was, generation by generation, by its creates and the journals."""
@@ -127,10 +132,10 @@ class Tasks:
         """Whether a cancel was confirmed."""
         return bool(self.told(Op.CANCEL, task_id, Outcome.CANCELLED))
 
-    def says(self, task_id: str, kind: EntryKind, by_ms: int | None = None) -> bool:
+    def says(self, task_id: str, *kinds: EntryKind, by_ms: int | None = None) -> bool:
         """Whether a journal has such a fact about the task, appended by then."""
         return any(
-            entry.fact.kind is kind and (by_ms is None or entry.append_ms <= by_ms)
+            entry.fact.kind in kinds and (by_ms is None or entry.append_ms <= by_ms)
             for entry in self.entries.get(task_id, ())
         )
 

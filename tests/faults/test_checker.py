@@ -211,8 +211,30 @@ def test_a_task_that_is_run_now_goes_before_its_time() -> None:
     history.requests += [create("asked"), asked(Op.RUN_NOW, "asked", Outcome.UPDATED)]
     history.messages.append(message("asked", 8, 1, now))
     history.journal.append(section(moved("asked", to=now), append_ms=2_043))
-    history.journal.append(section(fact("asked", generation=1), append_ms=2_044))
+    history.journal.append(section(fact("asked", generation=1)._replace(due_ms=2_040), append_ms=2_044))
     assert check(history) == []
+
+
+def test_what_has_failed_is_tried_again_and_may_be_cancelled_or_changed_in_between() -> None:
+    for op in (None, Op.CANCEL, Op.UPDATE):
+        history = clean()
+        attempted(history, EntryKind.RETRIED)
+        if op is None:
+            again(history)
+            attempted(history, EntryKind.SUCCEEDED, attempt=2, at_ms=DUE_MS + 1_500)
+        elif op is Op.CANCEL:
+            history.requests.append(asked(Op.CANCEL, SENT, Outcome.CANCELLED, DUE_MS + 600))
+            attempted(history, EntryKind.CANCELLED, attempt=2, at_ms=DUE_MS + 650)
+        else:
+            changed = body(SENT).changed(CHANGE)
+            history.requests.append(update(SENT, start_ms=DUE_MS + 600))
+            history.journal.append(
+                section(Fact(EntryKind.MOVED, Dispatch(SENT, 0, 2), DUE_MS, changed), append_ms=DUE_MS + 650)
+            )
+            history.messages.append(replace(message(SENT, 30, of=changed), dispatch=Dispatch(SENT, 1, 2)))
+            fact_ = Fact(EntryKind.DISPATCHED, Dispatch(SENT, 1, 2), LATER_MS)
+            history.journal.append(section(fact_, append_ms=LATER_MS + 5))
+        assert check(history) == [], op
 
 
 def test_what_comes_late_may_be_moved_as_it_is() -> None:
@@ -583,6 +605,57 @@ def read_as_it_never_was(history: History) -> None:
     history.requests.append(replace(asked(Op.GET, SENT, Outcome.PENDING), version=Version(0, body("another"))))
 
 
+def attempted(history: History, *kinds: EntryKind, attempt: int = 1, at_ms: int = DUE_MS + 500) -> None:
+    """What becomes of an attempt at SENT."""
+    facts = [Fact(kind, Dispatch(SENT, 0, attempt), DUE_MS, None, DUE_MS + 1_000) for kind in kinds]
+    history.journal.append(section(*facts, offset=20 + attempt, append_ms=at_ms))
+
+
+def again(history: History, attempt: int = 2, at_ms: int = DUE_MS + 1_005) -> None:
+    """Another attempt at SENT."""
+    sent = replace(message(SENT, 20 + attempt), dispatch=Dispatch(SENT, 0, attempt), append_ms=at_ms, seen_ms=at_ms + 3)
+    history.messages.append(sent)
+    fact_ = Fact(EntryKind.DISPATCHED, Dispatch(SENT, 0, attempt), DUE_MS + 1_000)
+    history.journal.append(section(fact_, offset=40 + attempt, append_ms=at_ms))
+
+
+def two_outcomes(history: History) -> None:
+    attempted(history, EntryKind.SUCCEEDED, EntryKind.ATTEMPT_FAILED)
+
+
+def tried_again_after_a_success(history: History) -> None:
+    attempted(history, EntryKind.SUCCEEDED)
+    again(history)
+
+
+def tried_again_at_once(history: History) -> None:
+    """Before the pause that was decided is over."""
+    attempted(history, EntryKind.RETRIED)
+    again(history, at_ms=DUE_MS + 999)
+
+
+def tried_again_twice(history: History) -> None:
+    attempted(history, EntryKind.RETRIED)
+    again(history)
+    history.messages.append(replace(history.messages[-1], offset=99))
+
+
+def never_tried_again(history: History) -> None:
+    attempted(history, EntryKind.RETRIED)
+    history.journal.append(section(offset=98, append_ms=DUE_MS + 100_000))
+
+
+def outcome_of_nothing(history: History) -> None:
+    attempted(history, EntryKind.SUCCEEDED, attempt=2)
+
+
+def cancelled_and_tried_again(history: History) -> None:
+    attempted(history, EntryKind.RETRIED)
+    history.requests.append(asked(Op.CANCEL, SENT, Outcome.CANCELLED, DUE_MS + 600))
+    attempted(history, EntryKind.CANCELLED, attempt=2, at_ms=DUE_MS + 650)
+    again(history)
+
+
 def read_before_it_was_so(history: History) -> None:
     version = Version(1, body(MOVED).changed(CHANGE))
     history.requests.append(replace(asked(Op.GET, MOVED, Outcome.PENDING, 1_500), version=version))
@@ -701,6 +774,13 @@ PLANTED: list[tuple[Callable[[History], None], set[str]]] = [
     (update_did_not_find_it, {"read_violations"}),
     (read_as_it_never_was, {"read_violations"}),
     (read_before_it_was_so, {"read_violations"}),
+    (two_outcomes, {"generation_violations"}),
+    (tried_again_after_a_success, {"generation_violations", "duplicate_commits"}),
+    (tried_again_at_once, {"early"}),
+    (tried_again_twice, {"duplicate_commits", "journal_mismatches"}),
+    (never_tried_again, {"lost"}),
+    (outcome_of_nothing, {"generation_violations"}),
+    (cancelled_and_tried_again, {"cancel_violations", "generation_violations"}),
     (two_tasks_of_a_key, {"key_violations", "lost"}),
     (a_key_dispatched_as_an_unknown_task, {"key_violations"}),
     (a_key_taken_by_two, {"key_violations", "lost"}),

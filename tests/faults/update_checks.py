@@ -1,4 +1,4 @@
-"""I3 and I4 of tasks that are changed.
+"""I4 of tasks that are changed.
 
 The journals say in which order a task's changes were decided, so they are the witness: a history is lawful if they form
 one chain, if each of its moves is what somebody had asked for by then, and if it fits every answer. A request may have
@@ -12,43 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .model import Body, Change, EntryKind, Op, Outcome, Request, Version
-from .tasks import Entry, Standing, Tasks, Violation, is_of
+from .tasks import Standing, Tasks, Violation, is_of
 
 CLOCK_MS_MAX = 250
 """How far the clock of an api process may be off where it says when now is."""
 NOTHING_DONE = (Outcome.REJECTED, Outcome.NOT_FOUND)
 TOO_LATE = {
-    Outcome.TOO_LATE: EntryKind.DISPATCHED,
-    Outcome.CANCELLED: EntryKind.CANCELLED,
-    Outcome.FAILED: EntryKind.FAILED,
+    Outcome.TOO_LATE: (EntryKind.DISPATCHED, EntryKind.EXPIRED),
+    Outcome.CANCELLED: (EntryKind.CANCELLED,),
+    Outcome.FAILED: (EntryKind.FAILED, EntryKind.ATTEMPT_FAILED),
 }
 BUCKET_MS = 60_000
-
-
-def generation_violations(tasks: Tasks) -> Iterator[Violation]:
-    """I3: one live generation: what the journals say of a task is a chain of moves with at most one end."""
-    for task_id, entries in tasks.entries.items():
-        for problem in _chain_problems(entries):
-            yield Violation("generation_violations", task_id, problem)
-
-
-def _chain_problems(entries: list[Entry]) -> Iterator[str]:
-    moves = sorted(
-        (entry for entry in entries if entry.fact.kind is EntryKind.MOVED), key=lambda entry: entry.fact.dispatch
-    )
-    generations = [entry.fact.dispatch.generation for entry in moves]
-    if generations != list(range(len(moves))):
-        yield f"generations {generations} were moved"
-    if [entry.append_ms for entry in moves] != sorted(entry.append_ms for entry in moves):
-        yield "a generation was moved before the one before it"
-    ends = [entry for entry in entries if entry.fact.kind is not EntryKind.MOVED]
-    if len(ends) > 1:
-        yield f"several ends: {[(entry.fact.kind.value, *entry.fact.dispatch[1:]) for entry in ends]}"
-    for entry in ends:
-        if entry.fact.dispatch.generation != len(moves):
-            yield f"{entry.fact.kind} in generation {entry.fact.dispatch.generation}, moved {len(moves)} times"
-        if moves and entry.append_ms < moves[-1].append_ms:
-            yield f"{entry.fact.kind} before it was moved"
 
 
 def update_violations(tasks: Tasks) -> Iterator[Violation]:
@@ -65,9 +39,9 @@ def update_violations(tasks: Tasks) -> Iterator[Violation]:
 def _told_wrongly(tasks: Tasks, request: Request, versions: list[Standing]) -> Iterator[str]:
     """What is wrong about an answer."""
     name = f"{request.op} of {request.start_ms}"
-    if kind := TOO_LATE.get(request.outcome):
-        if not tasks.says(request.task_id, kind, request.end_ms):
-            yield f"{name} was told that the task was {kind}; it was not"
+    if kinds := TOO_LATE.get(request.outcome):
+        if not tasks.says(request.task_id, *kinds, by_ms=request.end_ms):
+            yield f"{name} was told that the task was {kinds[0]}; it was not"
     elif request.outcome is Outcome.CONFLICT:
         if not _may_conflict(tasks, request):
             yield f"{name} was told that the task was of another generation than {request.change}; it was not"
@@ -98,15 +72,23 @@ def _wrong_about(tasks: Tasks, request: Request, version: Version, versions: lis
         yield f"confirmed as generation {generation}, not journaled by then"
     elif not is_of(body, versions[generation].body):
         yield f"confirmed with another outcome than is journaled: {body}"
-    for message in tasks.messages.get(request.task_id, ()):
-        if message.dispatch.generation < generation:
-            yield f"generation {generation} was confirmed, {message.dispatch.generation} dispatched"
-        if message.seen_ms is not None and message.seen_ms < request.start_ms:
-            yield "confirmed, although it had been seen before"
+    yield from _wrongly_dispatched(tasks, request, generation, versions)
     if any(cancel.before(request.start_ms) for cancel in tasks.told(Op.CANCEL, request.task_id, Outcome.CANCELLED)):
         yield "confirmed, although a cancel had been"
     if newer := _confirmed_before(tasks, request, generation + 1):
         yield f"generation {generation} was confirmed after generation {newer}"
+
+
+def _wrongly_dispatched(tasks: Tasks, request: Request, generation: int, versions: list[Standing]) -> Iterator[str]:
+    """What was dispatched before may have failed, and be tried again: that is changed, too."""
+    since_ms = versions[generation].since_ms if generation < len(versions) else 0
+    for message in tasks.messages.get(request.task_id, ()):
+        if message.dispatch.generation < generation and message.append_ms > since_ms:
+            yield f"generation {generation} was confirmed, {message.dispatch.generation} dispatched"
+        seen = message.seen_ms is not None and message.seen_ms < request.start_ms
+        retried = tasks.decided.get((EntryKind.RETRIED, message.dispatch))
+        if seen and not retried:
+            yield "confirmed, although it had been seen before"
 
 
 def _confirmed_before(tasks: Tasks, request: Request, generation: int) -> int:
