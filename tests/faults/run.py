@@ -44,8 +44,9 @@ WORKER_QUEUE = "jobs"
 READY_S_MAX = 120.0
 LOAD_END_S_MAX = 120.0
 FSCK_S_MAX = 120.0
-DIFFERENCES = 1
-"""The exit code of an fsck that has found some."""
+FSCK_TRIES = 4
+DIFFERENCES, UNREACHED = 1, 5
+"""The exit codes of an fsck that has found some, and of one that servers did not answer in time."""
 DRAIN_S_MAX = 90.0
 """How long after the end of the load what was acknowledged may take to come: then it is lost."""
 LOOK_S = 0.5
@@ -254,7 +255,11 @@ class _Run:
 
     async def _fsck(self) -> None:
         """What the product itself finds, while it runs."""
-        code, printed, complained = await self._rig.command("admin", "fsck", "--output", "json", timeout_s=FSCK_S_MAX)
+        for _ in range(FSCK_TRIES):
+            order = ("admin", "fsck", "--output", "json")
+            code, printed, complained = await self._rig.command(*order, timeout_s=FSCK_S_MAX)
+            if code != UNREACHED:
+                break
         if code not in (0, DIFFERENCES):
             self._problems.append(f"fsck ended with code {code}: {complained.strip()[-300:]}")
             return
