@@ -98,7 +98,7 @@ async def test_no_answer_shows_a_secret(client: Client, server: Server, receiver
     receiver.answers = [400]
     await create(client, "hooks", [0.0])
     process = server.processes[0]
-    await until(lambda: "rejected after 1 tries" in process.err(), "the failure is in the log")
+    await until(lambda: "attempt 1: Rejected: status 400" in process.err(), "the failure is in the log")
     for secret in SECRETS:
         key = secret.removeprefix("whsec_")
         assert key not in repr(shown)

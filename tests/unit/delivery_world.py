@@ -12,8 +12,10 @@ from bucketsched.adapters.memory.journal import MemoryJournalWorld
 from bucketsched.core import task_id as ids
 from bucketsched.core.catalog import Queue, QueueKind
 from bucketsched.core.errors import NotFound
+from bucketsched.core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
 from bucketsched.core.message import Message, to_message
 from bucketsched.core.task import TaskBody, TaskRow
+from bucketsched.delivery.outcomes import Done
 
 NAMESPACE_ID = b"n" * 16
 QUEUE = Queue(NAMESPACE_ID, "default", "jobs", QueueKind.WORKER)
@@ -28,10 +30,13 @@ class DeliveryWorld:
         self.deliveries = MemoryDeliveries(self.journal)
         self._count = first - 1
 
-    def message(self, task_type: str = "greet", payload: bytes = b"hello", due_ms: int = START_MS) -> Message:
+    def message(
+        self, task_type: str = "greet", payload: bytes = b"hello", due_ms: int = START_MS, expires_ms: int = 0
+    ) -> Message:
         """A message of a fresh task."""
         self._count += 1
         body = TaskBody("default", QUEUE.name, task_type, payload, {"k": "v"}, nominal_due_ms=due_ms)
+        body.expires_ms = expires_ms
         task_id = ids.mint(due_ms, 0, self._count)
         return to_message(TaskRow(due_ms, NAMESPACE_ID, task_id, body), QUEUE, epoch=7, dispatched_ms=due_ms + 3)
 
@@ -50,6 +55,38 @@ class DeliveryWorld:
     def undelivered(self) -> int:
         """Messages that are not acknowledged yet."""
         return len(self.journal.committed) - len(self.deliveries.done)
+
+
+class KeptOutcomes:
+    """Takes every outcome, at once or (`held`) when it is let go. See Outcomes."""
+
+    def __init__(self) -> None:
+        self.begun: list[Attempt] = []
+        self.reports: list[AttemptReport] = []
+        self.held = False
+        self.answer = EndResult.TAKEN
+        self._waiting: list[Done] = []
+
+    def began(self, attempt: Attempt) -> None:
+        """See Outcomes."""
+        self.begun.append(attempt)
+
+    def ended(self, report: AttemptReport, done: Done) -> None:
+        """See Outcomes."""
+        self.reports.append(report)
+        self._waiting.append(done)
+        if not self.held:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Answers all that wait."""
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(self.answer)
+
+    def ends(self) -> list[tuple[str, AttemptEnd | None]]:
+        """Each outcome with its task's id."""
+        return [(ids.text(report.attempt.task_id), report.attempt.end) for report in self.reports]
 
 
 class Names:

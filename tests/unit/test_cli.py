@@ -18,7 +18,7 @@ from uuid import UUID
 
 import click
 import pytest
-from delivery_world import DeliveryWorld, Names
+from delivery_world import DeliveryWorld, KeptOutcomes, Names
 from fake_server import FakeServer
 
 import bucketsched
@@ -48,7 +48,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(awaited(), self.loop).result(20)
 
     async def start(self) -> None:
-        self.hub = WorkerHub(self.world.deliveries, SystemClock())
+        self.hub = WorkerHub(self.world.deliveries, KeptOutcomes(), SystemClock())
         servicer = WorkerServicer(self.hub, Names(), lambda: [self.server.address])
         self.server.more_services = [servicer.service()]
         await self.server.start()

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from delivery_world import QUEUE, DeliveryWorld, quiet, until
+from delivery_world import QUEUE, DeliveryWorld, KeptOutcomes, quiet, until
 
 from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.memory.deliveries import MemorySubscription
 from bucketsched.core.catalog import Queue
 from bucketsched.core.errors import Unavailable
+from bucketsched.core.execution import AttemptEnd, EndResult
 from bucketsched.core.message import Message
 from bucketsched.delivery.attachment import Attachment
 from bucketsched.delivery.hub import WorkerHub
-from bucketsched.delivery.offer import Offer
+from bucketsched.delivery.offer import Failure, Offer, Refusal
 from bucketsched.delivery.queue_feed import HubLimits
 from bucketsched.ports import Delivery, Subscription
 
@@ -31,8 +32,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def hub(world: DeliveryWorld, clock: ManualClock) -> AsyncIterator[WorkerHub]:
-    hub = WorkerHub(world.deliveries, clock)
+def outcomes() -> KeptOutcomes:
+    return KeptOutcomes()
+
+
+@pytest.fixture
+async def hub(world: DeliveryWorld, clock: ManualClock, outcomes: KeptOutcomes) -> AsyncIterator[WorkerHub]:
+    hub = WorkerHub(world.deliveries, outcomes, clock)
     yield hub
     await hub.drain(0)
 
@@ -102,7 +108,7 @@ async def test_a_worker_that_comes_back_in_time_keeps_the_subscription(
     world: DeliveryWorld, clock: ManualClock
 ) -> None:
     flaky = Flaky(world)
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     first = attach(hub)
     (task,) = world.dispatch()
     await take(first, 1)
@@ -185,18 +191,18 @@ async def test_what_waits_out_a_delay_holds_up_nobody(world: DeliveryWorld, hub:
 
 
 async def test_a_new_lease_is_not_ended_by_the_time_of_an_old_one(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
 ) -> None:
     worker = attach(hub, 1, lease_s=10)
-    world.dispatch()
+    (task,) = world.dispatch()
     (first,) = await take(worker, 1)
     await later(clock, 6_000)
     worker.nack([first.lease_id])
     await take(worker, 1)
     await later(clock, 9_999)
-    await gets_nothing(worker)
+    assert not outcomes.reports
     await later(clock, 1)
-    assert (await take(worker, 1))[0].offer_count == 3
+    assert outcomes.ends() == [(task, AttemptEnd.TIMED_OUT)]
 
 
 async def test_the_oldest_is_offered_first_again(world: DeliveryWorld, hub: WorkerHub) -> None:
@@ -207,26 +213,116 @@ async def test_the_oldest_is_offered_first_again(world: DeliveryWorld, hub: Work
     assert ids_of(await take(worker, 1)) == tasks[:1]
 
 
-async def test_a_lease_that_runs_out_is_offered_to_another(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+async def test_an_attempt_whose_lease_runs_out_has_timed_out(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
 ) -> None:
+    """Nobody is offered it any more: whether there is another attempt is not for the hub to say."""
     slow = attach(hub, 1, lease_s=2)
     (task,) = world.dispatch()
-    await take(slow, 1)
+    (offer,) = await take(slow, 1)
     other = attach(hub, 1, lease_s=30)
-    await quiet()
     await later(clock, 1_999)
-    await gets_nothing(other)
+    assert not outcomes.reports
     await later(clock, 1)
+    assert outcomes.ends() == [(task, AttemptEnd.TIMED_OUT)]
+    attempt = outcomes.reports[0].attempt
+    assert (attempt.worker, attempt.ended_ms - attempt.started_ms, attempt.error_type) == ("w", 2_000, "LeaseExpired")
+    await until(lambda: world.undelivered == 0)
+    await gets_nothing(other)
+    slow.ack([offer.lease_id])
+    assert await slow.next() == ([], [Refusal(offer.lease_id, "the lease is over")])
+
+
+async def test_a_lease_that_is_extended_ends_later(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
+) -> None:
+    worker = attach(hub, 1, lease_s=2)
+    world.dispatch()
+    (offer,) = await take(worker, 1)
+    for _ in range(3):
+        await later(clock, 1_500)
+        worker.extend([offer.lease_id], 2)
+    await later(clock, 1_999)
+    assert not outcomes.reports
+    await later(clock, 1)
+    assert [report.attempt.end for report in outcomes.reports] == [AttemptEnd.TIMED_OUT]
+    worker.extend([offer.lease_id], 2)
+    assert await worker.next() == ([], [Refusal(offer.lease_id, "the lease is over")])
+
+
+async def test_how_an_attempt_ended_is_told_before_it_is_acknowledged(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
+) -> None:
+    outcomes.held = True
+    worker = attach(hub, 10)
+    done, failed = world.dispatch(2)
+    first, second = await take(worker, 2)
+    worker.ack([first.lease_id], b"result")
+    worker.fail(second.lease_id, Failure("E", "no", "trace", True, 1.5))
     await quiet()
-    offers = (await take(other, 1)) if other.leased else (await take(slow, 1))
-    assert ids_of(offers) == [task]
-    assert offers[0].offer_count == 2
+    assert outcomes.ends() == [(done, AttemptEnd.SUCCEEDED), (failed, AttemptEnd.FAILED)]
+    assert world.undelivered == 2
+    assert not worker.leased
+    succeeded, fails = outcomes.reports
+    assert (succeeded.attempt.result, succeeded.row_due_ms) == (b"result", clock.now_ms())
+    told = fails.attempt
+    assert (told.error_type, told.error_message, told.error_trace) == ("E", "no", "trace")
+    assert (fails.final, fails.pause_ms_least) == (True, 1_500)
+    worker.ack([second.lease_id])
+    assert await worker.next() == ([], [Refusal(second.lease_id, "the lease is over")])
+    outcomes.answer = EndResult.ALREADY_ENDED
+    outcomes.let_go()
+    await until(lambda: world.undelivered == 0)
+    refused = [Refusal(offer.lease_id, "already ended") for offer in (first, second)]
+    assert await worker.next() == ([], refused)
+
+
+async def test_what_is_being_told_is_not_offered_again_after_a_break(world: DeliveryWorld, clock: ManualClock) -> None:
+    flaky, outcomes = Flaky(world), KeptOutcomes()
+    hub = WorkerHub(flaky, outcomes, clock)
+    worker = attach(hub)
+    world.dispatch()
+    (offer,) = await take(worker, 1)
+    outcomes.held = True
+    worker.ack([offer.lease_id])
+    flaky.broken.set()
+    await later(clock, 10_000)
+    await gets_nothing(worker)
+    outcomes.let_go()
+    await until(lambda: world.undelivered == 0)
+    await gets_nothing(worker)
+    await hub.drain(0)
+
+
+async def test_an_attempt_that_keeps_losing_its_worker_has_failed(
+    world: DeliveryWorld, hub: WorkerHub, outcomes: KeptOutcomes
+) -> None:
+    (task,) = world.dispatch()
+    for count in range(6):
+        assert not outcomes.reports
+        worker = attach(hub, name=f"w{count}")
+        await take(worker, 1)
+        worker.detach()
+    assert outcomes.ends() == [(task, AttemptEnd.FAILED)]
+    assert outcomes.reports[0].attempt.error_type == "WorkerLost"
+    await until(lambda: world.undelivered == 0)
+
+
+async def test_what_is_of_no_use_any_more_is_not_offered(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
+) -> None:
+    world.dispatch(expires_ms=clock.now_ms())
+    (fresh,) = world.dispatch(expires_ms=clock.now_ms() + 2)
+    clock.advance_ms(1)
+    worker = attach(hub)
+    assert ids_of(await take(worker, 1)) == [fresh]
+    assert [report.attempt.end for report in outcomes.reports] == [AttemptEnd.EXPIRED]
 
 
 async def test_offers_do_not_pile_up_for_a_worker_that_does_not_read(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
 ) -> None:
+    """They were never begun: they do not time out, but are offered again."""
     worker = attach(hub, max_in_flight=5, lease_s=10)
     world.dispatch(5)
     await until(lambda: len(worker.leased) == 5)
@@ -236,64 +332,72 @@ async def test_offers_do_not_pile_up_for_a_worker_that_does_not_read(
     await quiet()
     fresh = await take(worker, 5)
     assert {offer.offer_count for offer in fresh} == {2}
+    assert not outcomes.reports
     worker.ack([offer.lease_id for offer in fresh])
     await until(lambda: world.undelivered == 0)
 
 
-async def test_many_leases_run_out_one_by_one(world: DeliveryWorld, hub: WorkerHub, clock: ManualClock) -> None:
+async def test_many_leases_run_out_one_by_one(
+    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock, outcomes: KeptOutcomes
+) -> None:
     worker = attach(hub, 100, lease_s=10)
+    tasks: list[str] = []
     for _ in range(5):
-        world.dispatch()
+        tasks += world.dispatch()
         await take(worker, 1)
         await later(clock, 1_000)
     await later(clock, 4_999)
-    await gets_nothing(worker)
-    for _ in range(5):
+    for count in range(1, 6):
         await later(clock, 1)
-        (offer,) = await take(worker, 1)
-        assert offer.offer_count == 2
+        assert outcomes.ends() == [(task, AttemptEnd.TIMED_OUT) for task in tasks[:count]]
         await later(clock, 999)
 
 
 async def test_a_late_ack_counts_while_nobody_else_has_it(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+    world: DeliveryWorld, hub: WorkerHub, outcomes: KeptOutcomes
 ) -> None:
-    worker = attach(hub, 1, lease_s=2)
-    world.dispatch()
+    """The stream broke, and the worker is back before anybody else was offered it."""
+    worker = attach(hub, 1)
+    (task,) = world.dispatch()
     (late,) = await take(worker, 1)
-    worker.resize(0, 2)
-    await later(clock, 2_000)
-    await until(lambda: not worker.leased)
-    worker.ack([late.lease_id])
+    worker.detach()
+    again = attach(hub, 1)
+    again.resize(0, 60)
+    again.nack([offer.lease_id for offer in (await take(again, 1) if again.leased else [])])
+    again.ack([late.lease_id])
     await until(lambda: world.undelivered == 0)
-    worker.resize(5, 2)
-    await gets_nothing(worker)
+    assert outcomes.ends() == [(task, AttemptEnd.SUCCEEDED)]
 
 
 async def test_a_late_ack_is_ignored_once_another_has_it(
-    world: DeliveryWorld, hub: WorkerHub, clock: ManualClock
+    world: DeliveryWorld, hub: WorkerHub, outcomes: KeptOutcomes
 ) -> None:
-    slow = attach(hub, 1, lease_s=2)
+    slow = attach(hub, 1)
     world.dispatch()
     (late,) = await take(slow, 1)
-    slow.resize(0, 2)
-    other = attach(hub, 1, lease_s=60)
-    await later(clock, 2_000)
+    slow.nack([late.lease_id])
+    slow.resize(0, 60)
+    other = attach(hub, 1)
+    if slow.leased:
+        slow.nack([offer.lease_id for offer in await take(slow, 1)])
     (again,) = await take(other, 1)
     slow.ack([late.lease_id])
     await quiet()
     assert world.undelivered == 1
+    assert not outcomes.reports
     other.ack([again.lease_id])
     await until(lambda: world.undelivered == 0)
 
 
-async def test_a_late_nack_takes_nothing_from_another(world: DeliveryWorld, hub: WorkerHub, clock: ManualClock) -> None:
-    slow = attach(hub, 1, lease_s=2)
+async def test_a_late_nack_takes_nothing_from_another(world: DeliveryWorld, hub: WorkerHub) -> None:
+    slow = attach(hub, 1)
     world.dispatch()
     (late,) = await take(slow, 1)
-    slow.resize(0, 2)
-    other = attach(hub, 1, lease_s=60)
-    await later(clock, 2_000)
+    slow.nack([late.lease_id])
+    slow.resize(0, 60)
+    other = attach(hub, 1)
+    if slow.leased:
+        slow.nack([offer.lease_id for offer in await take(slow, 1)])
     (again,) = await take(other, 1)
     slow.nack([late.lease_id])
     other.nack([late.lease_id])  # not its lease either
@@ -357,7 +461,7 @@ async def test_unreadable_messages_are_dropped(
 
 
 async def test_no_more_is_fetched_than_the_limit(world: DeliveryWorld, clock: ManualClock) -> None:
-    hub = WorkerHub(world.deliveries, clock, HubLimits(offers_in_flight_max=5))
+    hub = WorkerHub(world.deliveries, KeptOutcomes(), clock, HubLimits(offers_in_flight_max=5))
     worker = attach(hub, 100)
     world.dispatch(20)
     offers = await take(worker, 5)
@@ -368,7 +472,7 @@ async def test_no_more_is_fetched_than_the_limit(world: DeliveryWorld, clock: Ma
 
 
 async def test_no_more_is_held_than_memory_allows(world: DeliveryWorld, clock: ManualClock) -> None:
-    hub = WorkerHub(world.deliveries, clock, HubLimits(held_bytes_max=100_000, fetch_messages_max=1))
+    hub = WorkerHub(world.deliveries, KeptOutcomes(), clock, HubLimits(held_bytes_max=100_000, fetch_messages_max=1))
     worker = attach(hub, 100)
     world.dispatch(20, payload=b"x" * 30_000)
     offers = await take(worker, 4)
@@ -436,7 +540,7 @@ async def pass_time(clock: ManualClock, ms: int = 200, steps: int = 20) -> None:
 async def test_acks_are_gathered_while_one_call_is_under_way(world: DeliveryWorld, clock: ManualClock) -> None:
     flaky = Flaky(world)
     flaky.ack_gate = asyncio.Event()
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub, 100)
     world.dispatch(50)
     for offer in await take(worker, 50):
@@ -450,7 +554,7 @@ async def test_acks_are_gathered_while_one_call_is_under_way(world: DeliveryWorl
 
 async def test_a_failing_ack_is_repeated(world: DeliveryWorld, clock: ManualClock) -> None:
     flaky = Flaky(world)
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub)
     world.dispatch()
     (offer,) = await take(worker, 1)
@@ -465,7 +569,7 @@ async def test_after_too_many_failing_acks_it_subscribes_again_and_acknowledges_
     world: DeliveryWorld, clock: ManualClock
 ) -> None:
     flaky = Flaky(world)
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub)
     world.dispatch()
     (offer,) = await take(worker, 1)
@@ -480,7 +584,7 @@ async def test_after_too_many_failing_acks_it_subscribes_again_and_acknowledges_
 async def test_it_subscribes_again_after_a_failure(world: DeliveryWorld, clock: ManualClock) -> None:
     flaky = Flaky(world)
     flaky.failing_subscribes = 3
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub)
     (task,) = world.dispatch()
     await pass_time(clock)
@@ -493,7 +597,7 @@ async def test_what_is_at_work_or_done_is_not_offered_again_after_a_break(
     world: DeliveryWorld, clock: ManualClock
 ) -> None:
     flaky = Flaky(world)
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub, 3, lease_s=1_000)
     tasks = world.dispatch(4)
     offers = {offer.event.task_id: offer for offer in await take(worker, 3)}
@@ -514,7 +618,7 @@ async def test_what_is_given_back_during_a_break_comes_with_the_next_subscriptio
     world: DeliveryWorld, clock: ManualClock
 ) -> None:
     flaky = Flaky(world)
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub, 3)
     (task,) = world.dispatch()
     (offer,) = await take(worker, 1)
@@ -555,7 +659,7 @@ async def test_draining_offers_nothing_more_and_ends_when_all_is_done(
 async def test_draining_does_not_wait_for_a_subscription_to_come(world: DeliveryWorld, clock: ManualClock) -> None:
     flaky = Flaky(world)
     flaky.failing_subscribes = 1_000
-    hub = WorkerHub(flaky, clock)
+    hub = WorkerHub(flaky, KeptOutcomes(), clock)
     worker = attach(hub)
     await quiet()
     await asyncio.wait_for(hub.drain(0), 5)  # without that time passes

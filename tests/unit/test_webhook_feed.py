@@ -8,23 +8,21 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from delivery_world import NAMESPACE_ID, DeliveryWorld, quiet, until
+from delivery_world import NAMESPACE_ID, DeliveryWorld, KeptOutcomes, quiet, until
 
 from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.errors import Unavailable
-from bucketsched.core.message import TaskEvent
-from bucketsched.core.retry import RetryPolicy
+from bucketsched.core.execution import AttemptEnd
 from bucketsched.core.webhook import Webhook
 from bucketsched.core.webhook_answer import Answer, Trouble
 from bucketsched.core.webhook_request import WebhookRequest
 from bucketsched.delivery.hub import WorkerHub
-from bucketsched.delivery.outcomes import Ending, LoggedOutcomes, Outcome
 from bucketsched.delivery.webhooks import Webhooks, WebhooksLimits
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
-WEBHOOK = Webhook("https://example.org/x", (SECRET,), concurrency=4, retry=RetryPolicy(4, 1_000, 10_000, 100_000))
+WEBHOOK = Webhook("https://example.org/x", (SECRET,), concurrency=4)
 JOBS = Queue(NAMESPACE_ID, "default", "jobs", QueueKind.WEBHOOK, webhook=WEBHOOK)
 FINE, BUSY, SILENCE = Answer(204), Answer(503), Answer(trouble=Trouble.TIMEOUT)
 
@@ -62,19 +60,6 @@ class FakeSender:
         return sum(request.headers["ce-taskid"] == task for request in self.posted)
 
 
-class KeptOutcomes:
-    """Keeps what it is told, unless it is `down`."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[str, Outcome]] = []
-        self.down = False
-
-    async def report(self, event: TaskEvent, outcome: Outcome) -> None:
-        if self.down:
-            raise Unavailable("no journal")
-        self.kept.append((event.task_id, outcome))
-
-
 class World(DeliveryWorld):
     """A process that delivers webhooks."""
 
@@ -84,10 +69,9 @@ class World(DeliveryWorld):
         self.catalog = MemoryCatalog()
         self.sender = FakeSender()
         self.outcomes = KeptOutcomes()
-        self.hub = WorkerHub(self.deliveries, self.clock)
-        self.webhooks = Webhooks(
-            self.catalog, self.hub, lambda: self.sender, self.outcomes, self.clock, WebhooksLimits(queues_max=2)
-        )
+        self.hub = WorkerHub(self.deliveries, self.outcomes, self.clock)
+        limits = WebhooksLimits(queues_max=2)
+        self.webhooks = Webhooks(self.catalog, self.hub, lambda: self.sender, self.clock, limits)
         self.running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -127,9 +111,8 @@ async def test_a_message_is_posted_and_acknowledged(world: World) -> None:
     await until(lambda: not world.undelivered)
     assert [request.headers["ce-taskid"] for request in world.sender.posted] == tasks
     assert {request.body for request in world.sender.posted} == {b"hello"}
-    assert [(task, outcome.ending, outcome.tries) for task, outcome in world.outcomes.kept] == [
-        (task, Ending.DELIVERED, 1) for task in tasks
-    ]
+    assert world.outcomes.ends() == [(task, AttemptEnd.SUCCEEDED) for task in tasks]
+    assert {report.attempt.result for report in world.outcomes.reports} == {b"status 204"}
 
 
 async def test_nothing_is_acknowledged_before_the_answer(world: World) -> None:
@@ -143,64 +126,28 @@ async def test_nothing_is_acknowledged_before_the_answer(world: World) -> None:
     await until(lambda: not world.undelivered)
 
 
-async def test_what_failed_is_tried_again_under_the_same_name(world: World) -> None:
-    world.sender.answers = [BUSY, SILENCE]
+@pytest.mark.parametrize(
+    ("answer", "error_type", "final", "pause_ms"),
+    [
+        (BUSY, "Webhook.503", False, 0),
+        (SILENCE, "Webhook.timeout", False, 0),
+        (Answer(429, "30"), "Webhook.429", False, 30_000),
+        (Answer(404), "Rejected", True, 0),
+    ],
+)
+async def test_an_answer_says_whether_and_when_there_may_be_another_attempt(
+    world: World, answer: Answer, error_type: str, final: bool, pause_ms: int
+) -> None:
+    world.sender.answers = [answer]
     await started(world)
-    world.dispatch(1)
-    await world.later(20_000)
-    assert world.undelivered == 0
-    assert len({request.headers["idempotency-key"] for request in world.sender.posted}) == 1
-    assert len({request.headers["webhook-id"] for request in world.sender.posted}) == 1
-    assert [outcome.tries for _, outcome in world.outcomes.kept] == [3]
-
-
-async def test_signatures_are_of_the_time_of_the_try(world: World) -> None:
-    world.sender.answers = [Answer(503, "30")]
-    await started(world)
-    world.dispatch(1)
-    await world.later(40_000)
-    first, second = world.sender.posted
-    assert int(second.headers["webhook-timestamp"]) >= int(first.headers["webhook-timestamp"]) + 30
-    assert first.headers["webhook-signature"] != second.headers["webhook-signature"]
-
-
-async def test_it_is_not_tried_again_before_the_receiver_said(world: World) -> None:
-    world.sender.answers = [Answer(429, "30")]
-    await started(world)
-    world.dispatch(1)
-    await world.later(29_900)
-    assert len(world.sender.posted) == 1
-    await world.later(1_500)
-    assert len(world.sender.posted) == 2
-
-
-async def test_after_the_last_try_it_is_over_and_reported(world: World) -> None:
-    world.sender.answers = [BUSY] * 10
-    await started(world)
-    world.dispatch(1)
-    await world.later(60_000)
-    assert (len(world.sender.posted), world.undelivered) == (4, 0)
-    [(_, outcome)] = world.outcomes.kept
-    assert (outcome.ending, outcome.tries, outcome.reason) == (Ending.EXHAUSTED, 4, "status 503")
-
-
-async def test_a_final_answer_is_reported_at_once(world: World) -> None:
-    world.sender.answers = [Answer(404)]
-    await started(world)
-    world.dispatch(1)
+    [task] = world.dispatch(1)
     await until(lambda: not world.undelivered)
-    [(_, outcome)] = world.outcomes.kept
-    assert (outcome.ending, outcome.tries, outcome.reason) == (Ending.REJECTED, 1, "status 404")
-
-
-async def test_one_that_waits_holds_up_no_other(world: World) -> None:
-    await started(world)
-    [slow] = world.dispatch(1)
-    world.sender.by_id[f"{slow}/0/1"] = Answer(503, "90")
-    await until(lambda: world.sender.count(slow) == 1)
-    for _ in range(5):
-        world.dispatch(20)
-    await until(lambda: world.undelivered == 1)
+    await world.later(60_000)
+    assert len(world.sender.posted) == 1
+    assert world.outcomes.ends() == [(task, AttemptEnd.FAILED)]
+    [report] = world.outcomes.reports
+    assert (report.attempt.error_type, report.final, report.pause_ms_least) == (error_type, final, pause_ms)
+    assert report.attempt.error_message == str(answer)
 
 
 async def test_no_more_are_under_way_than_the_queue_says(world: World) -> None:
@@ -214,25 +161,25 @@ async def test_no_more_are_under_way_than_the_queue_says(world: World) -> None:
     assert world.sender.at_once_max == 4
 
 
-async def test_while_the_host_is_dead_no_tries_are_used_up(world: World) -> None:
-    """The breaker's probes are tries of some; the others wait untried, and little is fetched."""
+async def test_while_the_host_is_dead_no_attempts_are_used_up(world: World) -> None:
+    """The breaker's probes are attempts of some; the others wait untried, and little is fetched."""
     world.sender.answers = [SILENCE] * 8
     await started(world)
-    tasks = world.dispatch(40)
+    world.dispatch(40)
     await world.later(100_000)
     assert world.undelivered == 0
-    assert len(world.sender.posted) == 48
-    assert {outcome.ending for _, outcome in world.outcomes.kept} == {Ending.DELIVERED}
-    assert sum(world.sender.count(task) == 1 for task in tasks) >= 32
+    assert len(world.sender.posted) == 40
+    ends = [end for _, end in world.outcomes.ends()]
+    assert (ends.count(AttemptEnd.FAILED), ends.count(AttemptEnd.SUCCEEDED)) == (8, 32)
 
 
 async def test_an_outcome_that_is_not_taken_is_not_acknowledged_and_nothing_is_posted_again(world: World) -> None:
-    world.outcomes.down = True
+    world.outcomes.held = True
     await started(world)
     world.dispatch(1)
     await world.later(20_000)
     assert (len(world.sender.posted), world.undelivered) == (1, 1)
-    world.outcomes.down = False
+    world.outcomes.let_go()
     await world.later(10_000)
     assert (len(world.sender.posted), world.undelivered) == (1, 0)
 
@@ -241,8 +188,9 @@ async def test_a_try_that_breaks_is_made_again(world: World) -> None:
     world.sender.answers = [RuntimeError("a bug")]
     await started(world)
     world.dispatch(1)
-    await world.later(5_000)
+    await world.later(6_000)
     assert (len(world.sender.posted), world.undelivered) == (2, 0)
+    assert [end for _, end in world.outcomes.ends()] == [AttemptEnd.SUCCEEDED]
 
 
 async def test_what_was_under_way_when_the_process_ended_comes_again(world: World) -> None:
@@ -252,8 +200,8 @@ async def test_what_was_under_way_when_the_process_ended_comes_again(world: Worl
     await until(lambda: len(world.sender.posted) == 2)
     await world.stop()
     assert world.undelivered == 2
-    world.hub = WorkerHub(world.deliveries, world.clock)
-    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.outcomes, world.clock)
+    world.hub = WorkerHub(world.deliveries, world.outcomes, world.clock)
+    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.clock)
     world.sender.held = None
     await started(world)
     await until(lambda: not world.undelivered)
@@ -300,7 +248,7 @@ async def test_pages_of_queues_are_read_to_the_end(world: World) -> None:
     for number in range(5):
         await world.catalog.create_queue(Queue(NAMESPACE_ID, "default", f"a{number}", QueueKind.WORKER))
     limits = WebhooksLimits(page_queues=2)
-    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.outcomes, world.clock, limits)
+    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.clock, limits)
     await started(world)
 
 
@@ -314,37 +262,28 @@ async def test_a_catalog_that_is_away_is_asked_again(world: World) -> None:
 
 async def test_changed_settings_hold_for_the_next_try(world: World) -> None:
     await started(world)
-    world.sender.answers = [Answer(503, "20")]
     world.dispatch(1)
     await until(lambda: len(world.sender.posted) == 1)
     other = "whsec_" + "b3RoZXJz" * 4
     changed = replace(WEBHOOK, url="https://example.org/y", secrets=(SECRET, other))
     await world.catalog.update_webhook(replace(JOBS, webhook=changed))
-    await world.later(30_000)
+    await world.later(10_000)
+    world.dispatch(1)
+    await until(lambda: len(world.sender.posted) == 2)
     assert [request.url[-1] for request in world.sender.posted] == ["x", "y"]
     assert len(world.sender.posted[1].headers["webhook-signature"].split()) == 2
 
 
-# ---------------------------------------------------------------- who is told
+# ---------------------------------------------------------------- what is told
 
 
-async def test_what_is_not_delivered_is_logged_and_all_is_counted(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    outcomes = LoggedOutcomes()
-    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, outcomes, world.clock)
-    world.sender.answers = [FINE, Answer(410)]
-    with caplog.at_level(logging.ERROR):
-        await started(world)
+async def test_requests_are_counted_by_their_answers(world: World) -> None:
+    world.sender.answers = [FINE, Answer(410), SILENCE]
+    await started(world)
+    for _ in range(3):
         world.dispatch(1)
         await until(lambda: not world.undelivered)
-        [gone] = world.dispatch(1)
-        await until(lambda: not world.undelivered)
-    assert outcomes.counts == {Ending.DELIVERED: 1, Ending.REJECTED: 1}
-    assert world.webhooks.tries == {"204": 1, "410": 1}
-    [record] = [record for record in caplog.records if "webhook task" in record.message]
-    assert gone in record.message
-    assert "status 410" in record.message
+    assert world.webhooks.tries == {"204": 1, "410": 1, "timed out": 1}
 
 
 async def test_secrets_are_in_no_log(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,10 +16,10 @@ import pytest
 from delivery_world import DeliveryWorld, quiet, until
 from worker_server import WorkerServer
 
-from bucketsched import Client, Task, Worker
+from bucketsched import Client, NoRetry, RetryAfter, Task, Worker
 from bucketsched.client import worker as worker_module
-from bucketsched.client.worker import default_retry_delay
 from bucketsched.client.worker_link import REASON_LENGTH_MAX, WorkerLink
+from bucketsched.core.execution import RESULT_BYTES_MAX, AttemptEnd
 from bucketsched.errors import FailedPrecondition, InvalidArgument, NotFound
 from bucketsched.stubs.v1 import worker_pb2
 
@@ -102,36 +102,101 @@ async def test_a_task_carries_everything(world: DeliveryWorld, server: WorkerSer
         task.text()
 
 
-async def test_a_failed_attempt_comes_again_after_its_delay(
+async def test_a_handler_that_raises_has_failed(
     world: DeliveryWorld, server: WorkerServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counts: list[int] = []
+    worker = Worker(server.address, "jobs")
 
-    def delay(offer_count: int) -> float:
-        counts.append(offer_count)
-        return 0.02
+    @worker.task("plain")
+    async def plain(task: Task) -> None:
+        raise RuntimeError("not \ud800 yet")
 
-    worker = Worker(server.address, "jobs", retry_delay=delay)
-    tries: list[int] = []
+    @worker.task("final")
+    def final(task: Task) -> None:
+        raise NoRetry("no such customer") from KeyError("customer")
+
+    @worker.task("later")
+    async def later(task: Task) -> None:
+        raise RetryAfter(2.5)
+
+    async with running(worker):
+        for kind in ("plain", "final", "later"):
+            world.dispatch(task_type=kind)
+        await until(lambda: world.undelivered == 0)
+    told = {report.attempt.error_type: report for report in server.outcomes.reports}
+    assert {report.attempt.end for report in told.values()} == {AttemptEnd.FAILED}
+    assert {name: (r.final, r.pause_ms_least) for name, r in told.items()} == {
+        "RuntimeError": (False, 0), "KeyError": (True, 0), "RetryAfter": (False, 2_500),
+    }  # fmt: skip
+    failure = told["RuntimeError"].attempt
+    assert failure.error_message == "not ? yet"
+    assert failure.error_trace.startswith("Traceback")
+    assert failure.error_trace.endswith("RuntimeError: not ? yet\n")
+    assert (failure.worker, failure.started_ms > 0) == (worker.worker_id, True)
+    assert told["KeyError"].attempt.error_message == "'customer'"
+    assert caplog.text.count("the handler failed") == 3
+
+
+@pytest.mark.parametrize(
+    ("returned", "kept"),
+    [(None, b""), (b"\x00", b"\x00"), ("\u00e4", b"\xc3\xa4"), ({"a": [1]}, b'{"a":[1]}'), (object(), b""),
+     (b"x" * (RESULT_BYTES_MAX + 1), b"")],
+)  # fmt: skip
+async def test_what_a_handler_returns_is_the_result(
+    world: DeliveryWorld, server: WorkerServer, caplog: pytest.LogCaptureFixture, returned: object, kept: bytes
+) -> None:
+    """What can't be kept is no reason to do the task again."""
+    worker = Worker(server.address, "jobs")
 
     @worker.default
-    async def handle(task: Task) -> None:
-        tries.append(task.offer_count)
-        if task.offer_count < 3:
-            raise RuntimeError("not yet")
+    def handle(task: Task) -> object:
+        return returned
 
     async with running(worker):
         world.dispatch()
         await until(lambda: world.undelivered == 0)
-    assert (tries, counts) == ([1, 2, 3], [1, 2])
-    assert caplog.text.count("the handler failed") == 2
+    (report,) = server.outcomes.reports
+    assert (report.attempt.end, report.attempt.result) == (AttemptEnd.SUCCEEDED, kept)
+    assert ("its result is not kept" in caplog.text) == (returned is not None and not kept)
+
+
+async def test_a_handler_that_takes_too_long_has_failed(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs", timeout=0.05)
+
+    @worker.default
+    async def handle(task: Task) -> None:
+        await asyncio.sleep(60)
+
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: world.undelivered == 0)
+    assert [report.attempt.error_type for report in server.outcomes.reports] == ["TimeoutError"]
+
+
+async def test_the_lease_of_what_is_at_work_is_extended(world: DeliveryWorld, server: WorkerServer) -> None:
+    worker = Worker(server.address, "jobs", lease=1)
+    go_on = asyncio.Event()
+
+    @worker.default
+    async def handle(task: Task) -> None:
+        await go_on.wait()
+
+    async with running(worker):
+        world.dispatch()
+        await until(lambda: server.outcomes.begun)
+        await asyncio.sleep(1.5)  # it is by the lapse of time that an attempt would time out
+        assert not server.outcomes.reports
+        go_on.set()
+        await until(lambda: world.undelivered == 0)
+    assert [report.attempt.end for report in server.outcomes.reports] == [AttemptEnd.SUCCEEDED]
 
 
 async def test_a_reason_that_is_no_utf_8_is_sent_all_the_same() -> None:
     link = WorkerLink("127.0.0.1:1", worker_pb2.WorkerHello(), lambda *_: None, lambda: None)
     link.nack(1, "not yet \ud800" + "x" * 10_000, 0)
-    assert link._nacks[0].reason.startswith("not yet ?x")
-    assert len(link._nacks[0].reason) == REASON_LENGTH_MAX
+    (said,) = link._said
+    assert said.nack.reason.startswith("not yet ?x")
+    assert len(said.nack.reason) == REASON_LENGTH_MAX
 
 
 async def test_a_type_without_a_handler_waits_for_a_worker_that_has_one(
@@ -176,14 +241,16 @@ async def test_no_more_than_concurrency_run_at_once(world: DeliveryWorld, server
 
 
 async def test_an_attempt_never_runs_twice_at_a_time(world: DeliveryWorld, server: WorkerServer) -> None:
-    """Also when its lease runs out while it runs: the new lease is taken over, and acknowledged."""
+    """Also when it is offered again while it runs, as its stream broke: the new lease is taken over, and ended."""
     gate = asyncio.Event()
-    worker = Worker(server.address, "jobs", lease=1)
+    worker = Worker(server.address, "jobs")
     seen = recorder(worker, gate)
     async with running(worker):
         world.dispatch()
         await until(lambda: seen)
         (attempt,) = worker._attempts.values()
+        (feed,) = server.hub._feeds.values()
+        feed.workers[0].end()
         await until(lambda: len(attempt.leases) > 1)
         gate.set()
         await until(lambda: world.undelivered == 0)
@@ -475,7 +542,3 @@ def test_settings_are_checked(setting: str, value: Any) -> None:
 def test_a_worker_is_of_its_clients_namespace() -> None:
     with pytest.raises(InvalidArgument):
         Worker(Client(namespace="a"), namespace="b")
-
-
-def test_retries_slow_down_to_a_minute() -> None:
-    assert [default_retry_delay(n) for n in (1, 2, 3, 7, 1000)] == [1, 2, 4, 60, 60]

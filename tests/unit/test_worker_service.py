@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from delivery_world import DeliveryWorld, Names, until
+from delivery_world import DeliveryWorld, KeptOutcomes, Names, until
 from google.protobuf.duration_pb2 import Duration
 
 from bucketsched.adapters.system_clock import SystemClock
@@ -26,7 +26,8 @@ class Served:
 
     def __init__(self) -> None:
         self.world = DeliveryWorld()
-        self.hub = WorkerHub(self.world.deliveries, SystemClock())
+        self.outcomes = KeptOutcomes()
+        self.hub = WorkerHub(self.world.deliveries, self.outcomes, SystemClock())
         self.address = ""
         self.stub: Any = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from delivery_world import DeliveryWorld, Names
+from delivery_world import DeliveryWorld, KeptOutcomes, Names
 
 from bucketsched.adapters.system_clock import SystemClock
 from bucketsched.api.server import GrpcServer
@@ -18,7 +18,8 @@ class WorkerServer:
 
     def __init__(self, world: DeliveryWorld, address: str = "127.0.0.1:0") -> None:
         self.world = world
-        self.hub = WorkerHub(world.deliveries, SystemClock())
+        self.outcomes = KeptOutcomes()
+        self.hub = WorkerHub(world.deliveries, self.outcomes, SystemClock())
         self.address = address
         self.addresses: list[str] = []
         servicer = WorkerServicer(self.hub, Names(), lambda: self.addresses)

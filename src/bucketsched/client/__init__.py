@@ -23,6 +23,7 @@ from .model import (
     UpdateOutcome,
     UpdateResult,
 )
+from .outcome import NoRetry, RetryAfter
 from .sync_client import SyncClient
 from .task import Task
 from .webhook import Webhook
@@ -35,9 +36,11 @@ __all__ = [
     "CreatedTask",
     "NamespaceInfo",
     "NewTask",
+    "NoRetry",
     "Priority",
     "QueueInfo",
     "QueueKind",
+    "RetryAfter",
     "ServerInfo",
     "SyncClient",
     "Task",

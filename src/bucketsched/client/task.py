@@ -61,8 +61,13 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Names this attempt: an idempotency key for what the handler does. The same as `ce_id` in Kafka."""
+        """Names this attempt. The same as `ce_id` in Kafka."""
         return f"{self.id}/{self.generation}/{self.attempt}"
+
+    def once(self, step: str) -> str:
+        """A key for something that the handler does once for this task, however often it is attempted: to be handed to
+        whatever takes idempotency keys (a payment service, a unique column). `step` tells several of them apart."""
+        return f"{self.id}/{self.generation}/{step}"
 
     @property
     def due(self) -> datetime:
@@ -76,7 +81,7 @@ class Task:
 
     @property
     def lease_expires(self) -> datetime:
-        """When it will be offered again if it is not done, UTC."""
+        """When it has timed out unless its lease is extended, as it is while the handler runs, UTC."""
         return to_datetime(self.lease_expires_ms)
 
     def text(self, encoding: str = "utf-8") -> str:

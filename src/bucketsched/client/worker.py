@@ -23,6 +23,7 @@ from ..core.catalog import DEFAULT_QUEUE
 from ..core.errors import FailedPrecondition, InvalidArgument, Unavailable
 from ..stubs.v1 import worker_pb2
 from .client import DEFAULT_TARGET, Client
+from .outcome import ResultTooLarge, encode_result, failure_of
 from .task import Task
 from .worker_link import WorkerLink
 
@@ -43,13 +44,9 @@ DONE_REMEMBERED_MAX = 10_000
 """Attempts known to be done: offered again because their ack was lost, they are acknowledged and not run."""
 LEASES_REMEMBERED_MAX = 8
 UNKNOWN_TYPE_DELAY_S = 5.0
-RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
 LEAVE_S_MAX = 5.0
-
-
-def default_retry_delay(offer_count: int) -> float:
-    """After how many seconds a failed attempt is offered again: 1, 2, 4, ... up to 60."""
-    return float(min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(offer_count - 1, 16)))
+EXTEND_AFTER = 1 / 3
+"""The part of a lease after which it is extended."""
 
 
 class _Key(NamedTuple):
@@ -83,13 +80,19 @@ class Worker:
 
         await worker.run()
 
-    A handler that returns is done; one that raises has its attempt offered again after `retry_delay(offer_count)`
-    seconds. Handlers may be coroutine functions, or plain functions, which run in up to `threads` threads. One attempt
-    never runs twice at a time in this worker, even if its lease (`lease` seconds) runs out. Delivery is at least once:
-    an attempt may come again after a crash or a lost connection (`Task.key` tells).
+    A handler that returns has succeeded, with what it returns as the result (bytes, text, or what JSON can say). One
+    that raises has failed: the retry policy of the task or its queue says whether and when there is another attempt;
+    `NoRetry` and `RetryAfter` are exceptions that have a say in it. Handlers may be coroutine functions, or plain
+    functions, which run in up to `threads` threads. One attempt never runs twice at a time in this worker, even if its
+    lease runs out. Delivery is at least once: an attempt may come again after a crash or a lost connection (`Task.key`
+    and `Task.once` tell).
+
+    `lease`: seconds after which the server takes an attempt of a worker that is stuck or gone for timed out; while a
+    handler runs its lease is extended. `timeout`: seconds after which a handler has failed; None: never. A plain
+    function goes on all the same, and keeps its place until it ends.
 
     `concurrency`: how many attempts are at work at once. `grace`: how long `run` waits for them when it is stopped, by
-    `stop` or SIGTERM/SIGINT; what is not done then is offered to other workers.
+    `stop` or SIGTERM/SIGINT; what has not ended then is offered to other workers.
     """
 
     def __init__(
@@ -101,14 +104,16 @@ class Worker:
         concurrency: int = 100,
         threads: int | None = None,
         lease: float = 60.0,
+        timeout: float | None = None,
         grace: float = 30.0,
         worker_id: str | None = None,
-        retry_delay: Callable[[int], float] = default_retry_delay,
     ) -> None:
         if not 1 <= concurrency <= CONCURRENCY_MAX:
             raise InvalidArgument("concurrency", f"must be 1 to {CONCURRENCY_MAX}, is {concurrency}")
         if not LEASE_S_MIN <= lease <= LEASE_S_MAX:
             raise InvalidArgument("lease", f"must be {LEASE_S_MIN:g} s to {LEASE_S_MAX:g} s, is {lease}")
+        if timeout is not None and not timeout > 0:
+            raise InvalidArgument("timeout", f"must be more than 0 s, is {timeout}")
         if isinstance(client, Client) and namespace not in (None, client.namespace):
             raise InvalidArgument("namespace", f"must be the client's, {client.namespace!r}")
         self._own_client = not isinstance(client, Client)
@@ -118,7 +123,7 @@ class Worker:
         self._concurrency = concurrency
         self._lease_s = lease
         self._grace_s = grace
-        self._retry_delay = retry_delay
+        self._timeout_s = timeout
         self._threads = threads or min(concurrency, THREADS_DEFAULT_MAX)
         self._executor: ThreadPoolExecutor | None = None
         self._handlers: dict[str, _Handling] = {}
@@ -172,12 +177,15 @@ class Worker:
         self._ran = True
         finder = asyncio.create_task(self._find_servers())
         finder.add_done_callback(self._part_ended)
+        extending = asyncio.create_task(self._extend_leases())
+        extending.add_done_callback(self._part_ended)
         try:
             with self._signals(handle_signals):
                 await self._stop.wait()
                 await _cancel(finder)
                 await self._finish()
         finally:
+            await _cancel(extending)
             await self._shut_down(finder)
         if self._failure is not None:
             raise self._failure
@@ -358,34 +366,47 @@ class Worker:
             self._refuse_type(attempt, task.type)
             return
         try:
-            await self._call(handling, task)
+            async with asyncio.timeout(self._timeout_s):
+                result = await self._call(handling, task)
         except asyncio.CancelledError:
             self._give_back(attempt, "the worker stopped before it was done", 0)
             if not self._stop.is_set():
                 log.warning("task %s (%s) was cancelled", task.id, task.type)
         except Exception as error:
             log.exception("task %s (%s): the handler failed", task.id, task.type)
-            self._give_back(attempt, f"{type(error).__name__}: {error}", self._retry_delay(task.offer_count))
+            for link, lease_id in attempt.leases:
+                link.fail(failure_of(error, lease_id))
         else:
-            self._acknowledge(attempt)
+            self._acknowledge(attempt, _encoded(result, task))
 
-    async def _call(self, handling: _Handling, task: Task) -> None:
+    async def _call(self, handling: _Handling, task: Task) -> object:
         if handling.asynchronous:
-            await handling.function(task)
-            return
+            return await handling.function(task)
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="bucketsched-worker")
         context = contextvars.copy_context()
         result = await asyncio.get_running_loop().run_in_executor(self._executor, context.run, handling.function, task)
-        if isinstance(result, Awaitable):
-            await result
+        return await result if isinstance(result, Awaitable) else result
 
-    def _acknowledge(self, attempt: _Attempt) -> None:
+    async def _extend_leases(self) -> None:
+        """What is at work, or waits for a place, is not to time out."""
+        lease = Duration()
+        lease.FromMilliseconds(int(self._lease_s * 1000))
+        while True:
+            await asyncio.sleep(self._lease_s * EXTEND_AFTER)
+            open_: dict[WorkerLink, list[int]] = {}
+            for attempt in self._attempts.values():
+                link, lease_id = attempt.leases[-1]
+                open_.setdefault(link, []).append(lease_id)
+            for link, lease_ids in open_.items():
+                link.extend(lease_ids, lease)
+
+    def _acknowledge(self, attempt: _Attempt, result: bytes) -> None:
         self._done[attempt.key] = None
         if len(self._done) > DONE_REMEMBERED_MAX:
             self._done.popitem(last=False)
         for link, lease_id in attempt.leases:
-            link.ack(lease_id)
+            link.complete(lease_id, result) if result else link.ack(lease_id)
 
     def _give_back(self, attempt: _Attempt, reason: str, delay_s: float) -> None:
         for link, lease_id in attempt.leases:
@@ -403,6 +424,15 @@ def _handling(handler: Handler) -> _Handling:
         raise InvalidArgument("handler", "must be callable")
     call = getattr(handler, "__call__", None)  # noqa: B004  # an object whose __call__ is a coroutine function
     return _Handling(handler, inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call))
+
+
+def _encoded(result: object, task: Task) -> bytes:
+    """What can't be kept is no reason to do the task again."""
+    try:
+        return encode_result(result)
+    except (ResultTooLarge, TypeError, ValueError) as error:
+        log.error("task %s (%s): its result is not kept: %s", task.id, task.type, error)
+        return b""
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

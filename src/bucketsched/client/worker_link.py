@@ -45,7 +45,7 @@ class WorkerLink:
         self._on_lost = on_lost
         self._open: set[int] = set()
         self._acks: list[int] = []
-        self._nacks: list[worker_pb2.Nack] = []
+        self._said: list[worker_pb2.AttachRequest] = []
         self._hello_changed = False
         self._pausing = False
         self._leaving = asyncio.Event()
@@ -59,12 +59,31 @@ class WorkerLink:
         self._acks.append(lease_id)
         self._wake.set()
 
+    def complete(self, lease_id: int, result: bytes) -> None:
+        """Done, with a result."""
+        self._open.discard(lease_id)
+        self._say(worker_pb2.AttachRequest(complete=worker_pb2.Complete(lease_id=lease_id, result=result)))
+
+    def fail(self, failure: worker_pb2.Fail) -> None:
+        """The attempt has failed."""
+        self._open.discard(failure.lease_id)
+        self._say(worker_pb2.AttachRequest(fail=failure))
+
     def nack(self, lease_id: int, reason: str, delay_s: float) -> None:
-        """Not done; to be offered again after the delay."""
+        """Not begun; to be offered again after the delay."""
         self._open.discard(lease_id)
         delay = Duration()
         delay.FromMilliseconds(int(delay_s * 1000))
-        self._nacks.append(worker_pb2.Nack(lease_ids=[lease_id], reason=_clean(reason), delay=delay))
+        nack = worker_pb2.Nack(lease_ids=[lease_id], reason=_clean(reason), delay=delay)
+        self._say(worker_pb2.AttachRequest(nack=nack))
+
+    def extend(self, lease_ids: Sequence[int], lease: Duration) -> None:
+        """These are at work. Lost with the stream, as the leases are."""
+        if self.attached.is_set():
+            self._say(worker_pb2.AttachRequest(extend=worker_pb2.Extend(lease_ids=lease_ids, lease=lease)))
+
+    def _say(self, request: worker_pb2.AttachRequest) -> None:
+        self._said.append(request)
         self._wake.set()
 
     def forget(self, lease_id: int) -> None:
@@ -123,6 +142,8 @@ class WorkerLink:
             if attached:
                 self.attached.set()
             while isinstance(response := await call.read(), worker_pb2.AttachResponse):
+                for refusal in response.refusals:
+                    log.warning("worker: what was said of a lease changes nothing: %s", refusal.reason)
                 self._open.update(offer.lease_id for offer in response.offers)
                 self._on_offers(self, response.offers)
         except grpc.aio.AioRpcError as error:
@@ -144,12 +165,12 @@ class WorkerLink:
         while True:
             self._wake.clear()
             await self._send_hello(call)
-            await self._send_nacks(call)
+            await self._send_said(call)
             await self._send_acks(call)
-            if self._leaving.is_set() and not (self._open or self._acks or self._nacks):
+            if self._leaving.is_set() and not (self._open or self._acks or self._said):
                 await call.done_writing()
                 return
-            if not (self._acks or self._nacks or self._hello_changed):
+            if not (self._acks or self._said or self._hello_changed):
                 await self._wake.wait()
 
     async def _send_hello(self, call: Stream) -> None:
@@ -162,10 +183,10 @@ class WorkerLink:
             hello.max_in_flight = 0
         await call.write(worker_pb2.AttachRequest(hello=hello))
 
-    async def _send_nacks(self, call: Stream) -> None:
-        while self._nacks:
-            await call.write(worker_pb2.AttachRequest(nack=self._nacks[0]))
-            del self._nacks[0]
+    async def _send_said(self, call: Stream) -> None:
+        while self._said:
+            await call.write(self._said[0])
+            del self._said[0]
 
     async def _send_acks(self, call: Stream) -> None:
         while self._acks:

@@ -23,9 +23,9 @@ class WebhookRequest:
     body: bytes
 
 
-def dispatch_id(event: TaskEvent) -> str:
-    """`<task id>/<generation>/<attempt>`: the same for each try of the same dispatch, whoever makes it."""
-    return f"{event.task_id}/{event.generation}/{event.attempt}"
+def webhook_id(event: TaskEvent) -> str:
+    """`<task id>/<generation>`: the same for every attempt at a task, whoever makes it."""
+    return f"{event.task_id}/{event.generation}"
 
 
 def signature(secret: str, webhook_id: str, timestamp_s: int, body: bytes) -> str:
@@ -36,7 +36,7 @@ def signature(secret: str, webhook_id: str, timestamp_s: int, body: bytes) -> st
 
 def request_of(event: TaskEvent, url: str, secrets: Sequence[str], now_ms: int) -> WebhookRequest:
     """The request that delivers a message now."""
-    name = dispatch_id(event)
+    name = webhook_id(event)
     headers = {
         "content-type": event.content_type,
         "idempotency-key": name,
@@ -57,7 +57,7 @@ def _event_headers(event: TaskEvent) -> dict[str, str]:
         "ce-specversion": "1.0",
         "ce-source": f"/bucketsched/{event.namespace}/{event.queue}",
         "ce-type": event.type,
-        "ce-id": dispatch_id(event),
+        "ce-id": f"{event.task_id}/{event.generation}/{event.attempt}",
         "ce-taskid": event.task_id,
         "ce-generation": str(event.generation),
         "ce-attempt": str(event.attempt),

@@ -96,6 +96,10 @@ class Attachment:
             self._refusals.append(refusal)
             self._wake()
 
+    def has_read(self, lease_id: int) -> bool:
+        """True if the offer was handed on to the worker."""
+        return all(offer.lease_id != lease_id for offer in self._outbox)
+
     def resize(self, max_in_flight: int, lease_s: float) -> None:
         """Changes how much it may have at once, and for how long, from the next offer on. 0: offer nothing more."""
         self.max_in_flight, self.lease_s = max_in_flight, lease_s

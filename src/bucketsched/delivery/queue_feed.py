@@ -303,8 +303,8 @@ class QueueFeed:
 
     def _time_is_up(self, held: Held) -> None:
         worker = held.worker
-        if worker is None:
-            self._give_back(held, 0)  # it has waited out its delay
+        if worker is None or not worker.has_read(held.lease_id):
+            self._give_back(held, 0)  # it has waited out its delay, or never was begun
         else:
             failure = Failure(LEASE_EXPIRED, f"{worker.worker_id} has not said in time how it ended")
             self._end(held, AttemptEnd.TIMED_OUT, worker, failure)

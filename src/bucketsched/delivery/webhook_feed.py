@@ -111,6 +111,6 @@ class WebhookFeed:
                 self._attachment.fail(offer.lease_id, Failure(REJECTED, told, final=True))
             case Verdict.AGAIN:
                 least_ms = retry_after_ms(answer.retry_after, self._clock.now_ms())
-                kind = str(answer.status or answer.trouble.value)
+                kind = str(answer.status or answer.trouble.name.lower())
                 failure = Failure(f"Webhook.{kind}", told, pause_s_least=least_ms / 1000)
                 self._attachment.fail(offer.lease_id, failure)
