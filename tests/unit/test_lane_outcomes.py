@@ -251,6 +251,20 @@ async def test_what_has_failed_for_good_is_done_all_over() -> None:
     await world.close()
 
 
+async def test_a_task_that_waits_is_not_hastened_by_doing_it_all_over() -> None:
+    """So the same may be asked for again when the answer was lost."""
+    world = await World().prepare()
+    process = await world.process()
+    far, near = world.row(5 * BUCKET_MS), world.row(40_000)
+    for row in (far, near):
+        await world.create(row, hint=process)
+        waits = await change(world, process, row, again=True, due_ms=world.clock.now_ms())
+        assert waits == Changed(ChangeResult.CHANGED, row)
+    await world.pass_ms(30_000, step_ms=500)
+    assert attempts(world) == []
+    await world.close()
+
+
 async def test_a_task_that_has_succeeded_is_not_done_all_over() -> None:
     world = await World().prepare()
     process = await world.process()

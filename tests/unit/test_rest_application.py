@@ -22,8 +22,11 @@ PATHS = {
     "/tasks/{task_id}": {"get", "patch"},
     "/tasks/{task_id}/run": {"post"},
     "/tasks/{task_id}/cancel": {"post"},
+    "/tasks/{task_id}/redrive": {"post"},
+    "/tasks/{task_id}/attempts": {"get"},
+    "/tasks/count": {"get"},
     "/queues": {"get", "post"},
-    "/queues/{name}": {"get"},
+    "/queues/{name}": {"get", "patch"},
     "/health": {"get"},
     "/livez": {"get"},
     "/readyz": {"get"},
@@ -114,7 +117,7 @@ async def test_unknown_paths(rest: RestWorld, path: str) -> None:
         ("DELETE", "/queues", "GET, POST"),
         ("OPTIONS", "/tasks", "GET, POST"),
         ("POST", "/health", "GET"),
-        ("NONSENSE", "/queues/x", "GET"),
+        ("NONSENSE", "/queues/x", "GET, PATCH"),
     ],
 )
 async def test_unknown_methods(rest: RestWorld, method: str, path: str, allowed: str) -> None:

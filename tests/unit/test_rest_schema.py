@@ -32,9 +32,13 @@ TAKE_SOMETHING = [
     ("PATCH", "/tasks/{task_id}"),
     ("POST", "/tasks/{task_id}/cancel"),
     ("POST", "/tasks/{task_id}/run"),
+    ("POST", "/tasks/{task_id}/redrive"),
+    ("GET", "/tasks/{task_id}/attempts"),
+    ("GET", "/tasks/count"),
     ("GET", "/queues"),
     ("POST", "/queues"),
     ("GET", "/queues/{name}"),
+    ("PATCH", "/queues/{name}"),
 ]
 OPERATIONS = [*TAKE_SOMETHING, ("GET", "/health"), ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/metrics")]
 

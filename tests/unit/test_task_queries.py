@@ -48,7 +48,7 @@ class Tasks:
         for _ in range(calls_max):
             page = await self.queries.list(query, size, token)
             assert len(page.tasks) <= (size or queries.PAGE_DEFAULT)
-            found += [stored.row.ref for stored in page.tasks]
+            found += [shown.stored.row.ref for shown in page.tasks]
             token = page.next_page_token
             if not token:
                 return found

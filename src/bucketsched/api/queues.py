@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
 from ..core.errors import InvalidArgument
+from ..core.queue_policy import NO_POLICY, QueuePolicy
 from ..service.namespaces import NamespaceService
 from ..service.queues import NewQueue, QueueService
 from ..stubs.v1 import queue_pb2 as pb
 from .errors import Context
 from .instants import timestamp
+from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
 from .webhooks import webhook_message, webhook_of
 
@@ -17,6 +19,8 @@ _KINDS = {
     pb.QUEUE_KIND_WORKER: QueueKind.WORKER,
     pb.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
 }
+UPDATABLE = frozenset({"retry"})
+"""What an update mask may name."""
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
@@ -34,6 +38,7 @@ class QueueServicer:
                 "CreateQueue": unary(self.create_queue, pb.CreateQueueRequest),
                 "GetQueue": unary(self.get_queue, pb.GetQueueRequest),
                 "ListQueues": unary(self.list_queues, pb.ListQueuesRequest),
+                "UpdateQueue": unary(self.update_queue, pb.UpdateQueueRequest),
                 "UpdateWebhook": unary(self.update_webhook, pb.UpdateWebhookRequest),
             },
         )
@@ -53,6 +58,15 @@ class QueueServicer:
             request.namespace or DEFAULT_NAMESPACE, request.page_token, request.page_size
         )
         return pb.ListQueuesResponse(queues=[_message(queue) for queue in queues], next_page_token=following)
+
+    async def update_queue(self, request: pb.UpdateQueueRequest, context: Context) -> pb.UpdateQueueResponse:
+        """The queue as it is from now on."""
+        paths = set(request.update_mask.paths)
+        if paths != UPDATABLE:
+            raise InvalidArgument("update_mask", f"must name {', '.join(UPDATABLE)}, and nothing else")
+        retry = retry_of(request.policy.retry, "retry") if request.policy.HasField("retry") else None
+        queue = await self._queues.update_retry(request.namespace or DEFAULT_NAMESPACE, request.name, retry)
+        return pb.UpdateQueueResponse(queue=_message(queue))
 
     async def update_webhook(self, request: pb.UpdateWebhookRequest, context: Context) -> pb.UpdateWebhookResponse:
         """The queue as it is from now on."""
@@ -103,7 +117,12 @@ def _new_queue(message: pb.Queue) -> NewQueue:
         message.replication,
         message.priority_topics,
         webhook_of(message.webhook) if message.HasField("webhook") else None,
+        _policy(message.policy),
     )
+
+
+def _policy(message: pb.QueuePolicy) -> QueuePolicy:
+    return QueuePolicy(retry_of(message.retry, "retry")) if message.HasField("retry") else NO_POLICY
 
 
 def _message(queue: Queue) -> pb.Queue:
@@ -117,6 +136,7 @@ def _message(queue: Queue) -> pb.Queue:
         priority_topics=queue.priority_topics,
         create_time=timestamp(queue.created_ms),
         webhook=webhook_message(queue.webhook),
+        policy=pb.QueuePolicy(retry=retry_message(queue.policy.retry)) if queue.policy != NO_POLICY else None,
     )
 
 

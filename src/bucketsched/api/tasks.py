@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from google.protobuf.message import Message
 
 from ..core import task_id as ids
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from ..core.durations import duration_ms, timestamp_ms
 from ..core.errors import InvalidArgument, RequestError, Unavailable
-from ..core.task import Priority, StoredTask, TaskState, fold
+from ..core.task import Priority, StoredTask, TaskState
 from ..core.task_change import ChangeResult
 from ..core.task_query import TaskOrder, TaskQuery
 from ..core.task_update import TaskUpdate
 from ..core.validation import NewTask
-from ..ports import CancelResult
+from ..ports import CancelResult, Changed
+from ..service.executions import ShownTask, shown_by_facts
 from ..service.queries import TaskQueries
 from ..service.tasks import Created, CreateResult, TaskService
 from ..stubs.v1 import task_pb2 as pb
+from .attempts import attempt_message
 from .errors import Context, code_of, message_of, retry_delay
 from .instants import timestamp, timestamp_or_none
+from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
 
 ANSWER_MARGIN_S = 0.05
@@ -40,18 +43,26 @@ _STATES = {
     TaskState.DISPATCHED: pb.TASK_STATE_DISPATCHED,
     TaskState.CANCELLED: pb.TASK_STATE_CANCELLED,
     TaskState.FAILED: pb.TASK_STATE_FAILED,
+    TaskState.RUNNING: pb.TASK_STATE_RUNNING,
+    TaskState.SUCCEEDED: pb.TASK_STATE_SUCCEEDED,
+    TaskState.RETRYING: pb.TASK_STATE_RETRYING,
+    TaskState.EXPIRED: pb.TASK_STATE_EXPIRED,
 }
 _OUTCOMES = {
     CancelResult.CANCELLED: pb.CANCEL_OUTCOME_CANCELLED,
     CancelResult.ALREADY_DISPATCHED: pb.CANCEL_OUTCOME_ALREADY_DISPATCHED,
     CancelResult.ALREADY_CANCELLED: pb.CANCEL_OUTCOME_ALREADY_CANCELLED,
     CancelResult.ALREADY_FAILED: pb.CANCEL_OUTCOME_ALREADY_FAILED,
+    CancelResult.ALREADY_SUCCEEDED: pb.CANCEL_OUTCOME_ALREADY_SUCCEEDED,
+    CancelResult.ALREADY_EXPIRED: pb.CANCEL_OUTCOME_ALREADY_EXPIRED,
 }
 _UPDATE_OUTCOMES = {
     ChangeResult.CHANGED: pb.UPDATE_OUTCOME_UPDATED,
     ChangeResult.ALREADY_DISPATCHED: pb.UPDATE_OUTCOME_ALREADY_DISPATCHED,
     ChangeResult.ALREADY_CANCELLED: pb.UPDATE_OUTCOME_ALREADY_CANCELLED,
     ChangeResult.ALREADY_FAILED: pb.UPDATE_OUTCOME_ALREADY_FAILED,
+    ChangeResult.ALREADY_SUCCEEDED: pb.UPDATE_OUTCOME_ALREADY_SUCCEEDED,
+    ChangeResult.ALREADY_EXPIRED: pb.UPDATE_OUTCOME_ALREADY_EXPIRED,
 }
 _ORDERS = {
     pb.TASK_ORDER_UNSPECIFIED: TaskOrder.NEXT,
@@ -84,6 +95,9 @@ class TaskServicer:
                 "CancelTask": unary(self.cancel_task, pb.CancelTaskRequest),
                 "UpdateTask": unary(self.update_task, pb.UpdateTaskRequest),
                 "RunTaskNow": unary(self.run_task_now, pb.RunTaskNowRequest),
+                "RedriveTask": unary(self.redrive_task, pb.RedriveTaskRequest),
+                "ListAttempts": unary(self.list_attempts, pb.ListAttemptsRequest),
+                "CountTasks": unary(self.count_tasks, pb.CountTasksRequest),
             },
         )
 
@@ -107,8 +121,8 @@ class TaskServicer:
 
     async def get_task(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         """The task as it stands."""
-        stored = await self._tasks.get(request.namespace or DEFAULT_NAMESPACE, request.task_id)
-        return pb.GetTaskResponse(task=task_message(stored))
+        shown = await self._tasks.show(request.namespace or DEFAULT_NAMESPACE, request.task_id)
+        return pb.GetTaskResponse(task=task_message(shown))
 
     async def list_tasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         """A page of tasks."""
@@ -125,15 +139,29 @@ class TaskServicer:
         changed = await self._tasks.update(
             request.namespace or DEFAULT_NAMESPACE, request.task_id, task_update(request)
         )
-        if changed.result is not ChangeResult.CHANGED or changed.row is None:
-            return pb.UpdateTaskResponse(outcome=_UPDATE_OUTCOMES[changed.result])
-        task = task_message(StoredTask(changed.row))
-        return pb.UpdateTaskResponse(outcome=pb.UPDATE_OUTCOME_UPDATED, task=task)
+        return pb.UpdateTaskResponse(outcome=_UPDATE_OUTCOMES[changed.result], task=_changed_task(changed))
 
     async def run_task_now(self, request: pb.RunTaskNowRequest, context: Context) -> pb.RunTaskNowResponse:
         """What became of it, for good."""
         changed = await self._tasks.run_now(request.namespace or DEFAULT_NAMESPACE, request.task_id)
         return pb.RunTaskNowResponse(outcome=_UPDATE_OUTCOMES[changed.result])
+
+    async def redrive_task(self, request: pb.RedriveTaskRequest, context: Context) -> pb.RedriveTaskResponse:
+        """What became of it, for good, and the task as it is now."""
+        changed = await self._tasks.redrive(request.namespace or DEFAULT_NAMESPACE, request.task_id)
+        return pb.RedriveTaskResponse(outcome=_UPDATE_OUTCOMES[changed.result], task=_changed_task(changed))
+
+    async def list_attempts(self, request: pb.ListAttemptsRequest, context: Context) -> pb.ListAttemptsResponse:
+        """A page of the execution log."""
+        namespace = request.namespace or DEFAULT_NAMESPACE
+        page = await self._tasks.attempts(namespace, request.task_id, request.page_size, request.page_token)
+        attempts = map(attempt_message, page.attempts)
+        return pb.ListAttemptsResponse(attempts=attempts, next_page_token=page.next_page_token)
+
+    async def count_tasks(self, request: pb.CountTasksRequest, context: Context) -> pb.CountTasksResponse:
+        """How many there are, or at least are."""
+        counted = await self._queries.count(task_query(request))
+        return pb.CountTasksResponse(count=counted.count, exact=counted.exact)
 
 
 def new_task(request: pb.CreateTaskRequest) -> NewTask:
@@ -151,6 +179,9 @@ def new_task(request: pb.CreateTaskRequest) -> NewTask:
         request.task_id,
         request.content_type,
         request.idempotency_key,
+        retry_of(request.retry, "retry") if request.HasField("retry") else None,
+        _instant_ms(request, "start_by"),
+        _length_ms(request, "expire_after"),
     )
 
 
@@ -174,39 +205,42 @@ def task_update(request: pb.UpdateTaskRequest) -> TaskUpdate:
     )
 
 
-def task_query(request: pb.ListTasksRequest) -> TaskQuery:
+def task_query(request: pb.ListTasksRequest | pb.CountTasksRequest) -> TaskQuery:
     """The query that is asked for. Raises InvalidArgument where it can't be told."""
     if request.state not in _ASKED_STATES:
         raise InvalidArgument("state", f"is the unknown number {request.state}")
-    if request.order not in _ORDERS:
-        raise InvalidArgument("order", f"must be NEXT or NEWEST, is the unknown number {request.order}")
+    order = request.order if isinstance(request, pb.ListTasksRequest) else pb.TASK_ORDER_UNSPECIFIED
+    if order not in _ORDERS:
+        raise InvalidArgument("order", f"must be NEXT or NEWEST, is the unknown number {order}")
     return TaskQuery(
         request.namespace or DEFAULT_NAMESPACE,
         request.queue,
         request.type,
         _ASKED_STATES[request.state],
-        _bound(request, "due_from"),
-        _bound(request, "due_until"),
+        _instant_ms(request, "due_from"),
+        _instant_ms(request, "due_until"),
         dict(request.metadata),
-        _ORDERS[request.order],
+        _ORDERS[order],
     )
 
 
-def _bound(request: pb.ListTasksRequest, field: Literal["due_from", "due_until"]) -> int | None:
+def _when(request: pb.CreateTaskRequest | pb.UpdateTaskRequest) -> tuple[int | None, int | None]:
+    """Due time and delay in ms, as far as they are given."""
+    return _instant_ms(request, "due_time"), _length_ms(request, "delay")
+
+
+def _instant_ms(request: Message, field: str) -> int | None:
     if not request.HasField(field):
         return None
     instant = getattr(request, field)
     return timestamp_ms(instant.seconds, instant.nanos, field)
 
 
-def _when(request: pb.CreateTaskRequest | pb.UpdateTaskRequest) -> tuple[int | None, int | None]:
-    """Due time and delay in ms, as far as they are given."""
-    when = request.WhichOneof("when")
-    if when == "due_time":
-        return timestamp_ms(request.due_time.seconds, request.due_time.nanos, "due_time"), None
-    if when == "delay":
-        return None, duration_ms(request.delay.seconds, request.delay.nanos, "delay")
-    return None, None
+def _length_ms(request: Message, field: str) -> int | None:
+    if not request.HasField(field):
+        return None
+    length = getattr(request, field)
+    return duration_ms(length.seconds, length.nanos, field)
 
 
 def _priority(number: pb.Priority.ValueType) -> Priority:
@@ -216,9 +250,9 @@ def _priority(number: pb.Priority.ValueType) -> Priority:
     return priority
 
 
-def task_message(stored: StoredTask) -> pb.Task:
+def task_message(shown: ShownTask) -> pb.Task:
     """A task with its state."""
-    row, body, facts = stored.row, stored.row.body, stored.facts
+    row, body, facts = shown.stored.row, shown.stored.row.body, shown.stored.facts
     return pb.Task(
         task_id=ids.text(row.task_id),
         namespace=body.namespace,
@@ -229,7 +263,7 @@ def task_message(stored: StoredTask) -> pb.Task:
         due_time=timestamp(body.nominal_due_ms),
         priority=_PRIORITY_NUMBERS[body.priority],
         content_type=body.content_type,
-        state=_STATES[fold(facts)],
+        state=_STATES[shown.state],
         generation=row.generation,
         attempt=row.attempt,
         create_time=timestamp(body.created_ms),
@@ -238,7 +272,20 @@ def task_message(stored: StoredTask) -> pb.Task:
         fail_time=timestamp_or_none(facts.failed_ms),
         fail_reason=facts.failed_reason,
         idempotency_key=body.idempotency_key,
+        success_time=timestamp_or_none(facts.succeeded_ms),
+        expire_time=timestamp_or_none(facts.expired_ms),
+        start_by=timestamp(body.expires_ms) if body.expires_ms else None,
+        retry=retry_message(body.retry),
+        last_attempts=map(attempt_message, shown.attempts),
+        last_error=shown.last_error,
     )
+
+
+def _changed_task(changed: Changed) -> pb.Task | None:
+    """The task as it is now; None: it was too late."""
+    if changed.result is not ChangeResult.CHANGED or changed.row is None:
+        return None
+    return task_message(shown_by_facts(StoredTask(changed.row)))
 
 
 def _new_task_or_error(request: pb.CreateTaskRequest) -> NewTask | RequestError:

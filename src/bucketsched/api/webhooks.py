@@ -8,13 +8,14 @@ from ..core.durations import duration_ms
 from ..core.retry import DEFAULT_RETRY, RetryPolicy
 from ..core.webhook import Webhook
 from ..stubs.v1 import queue_pb2 as pb
+from .retries import length
 
 _DEFAULT = Webhook("")
 
 
 def webhook_of(message: pb.Webhook) -> Webhook:
     """What was asked for, with defaults for what was left out. Raises InvalidArgument."""
-    given = {field.name: _length_ms(length, field.name) for field, length in message.ListFields() if field.message_type}
+    given = {field.name: _length_ms(found, field.name) for field, found in message.ListFields() if field.message_type}
     return Webhook(
         url=message.url,
         secrets=tuple(message.secrets),
@@ -38,21 +39,16 @@ def webhook_message(webhook: Webhook | None) -> pb.Webhook | None:
     return pb.Webhook(
         url=webhook.url,
         secret_count=len(webhook.secrets),
-        timeout=_duration(webhook.timeout_ms),
+        timeout=length(webhook.timeout_ms),
         concurrency=webhook.concurrency,
         tries_max=webhook.retry.tries_max,
-        delay_first=_duration(webhook.retry.delay_ms_first),
-        delay_max=_duration(webhook.retry.delay_ms_max),
-        elapsed_max=_duration(webhook.retry.elapsed_ms_max),
+        delay_first=length(webhook.retry.delay_ms_first),
+        delay_max=length(webhook.retry.delay_ms_max),
+        elapsed_max=length(webhook.retry.elapsed_ms_max),
         retried_statuses=webhook.retried_statuses,
         networks=webhook.networks,
     )
 
 
-def _length_ms(length: Duration, field: str) -> int:
-    return duration_ms(length.seconds, length.nanos, f"webhook.{field}")
-
-
-def _duration(ms: int) -> Duration:
-    seconds, rest = divmod(ms, 1000)
-    return Duration(seconds=seconds, nanos=rest * 1_000_000)
+def _length_ms(found: Duration, field: str) -> int:
+    return duration_ms(found.seconds, found.nanos, f"webhook.{field}")

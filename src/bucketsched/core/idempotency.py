@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,3 +40,16 @@ def _parts(task: NewTask) -> Iterator[bytes]:
     for key, value in sorted(task.metadata.items()):
         yield key.encode()
         yield value.encode()
+    yield from _later_parts(task)
+
+
+def _later_parts(task: NewTask) -> Iterator[bytes]:
+    """Nothing of what was not asked for, so that digests of older versions stay right. No key of metadata begins so."""
+    if (retry := task.retry) is not None:
+        numbers = retry.tries_max, retry.delay_ms_first, retry.delay_ms_max, retry.elapsed_ms_max, retry.multiplier
+        yield b"\0retry %d %d %d %d %r" % numbers
+        yield json.dumps(retry.final_errors).encode()
+    if task.start_by_ms is not None:
+        yield b"\0start by %d" % task.start_by_ms
+    if task.expire_after_ms is not None:
+        yield b"\0expire after %d" % task.expire_after_ms

@@ -58,6 +58,11 @@ class TaskQuery:
     metadata: dict[str, str] = field(default_factory=dict)
     order: TaskOrder = TaskOrder.NEXT
 
+    @property
+    def folded(self) -> TaskState | None:
+        """The state that rows are asked for. Which of the dispatched ones are RUNNING, their execution logs tell."""
+        return TaskState.DISPATCHED if self.state is TaskState.RUNNING else self.state
+
     def matches(self, stored: StoredTask) -> bool:
         """True of a row of the namespace, and within the window, that is to be shown. One that moved is shown where the
         task is now."""
@@ -66,7 +71,7 @@ class TaskQuery:
             stored.facts.moved_to_ms is None
             and self.queue in ("", body.queue)
             and self.type in ("", body.type)
-            and (self.state is None or fold(stored.facts) is self.state)
+            and (self.state is None or fold(stored.facts, stored.row.attempt) is self.folded)
             and self.metadata.items() <= body.metadata.items()
         )
 

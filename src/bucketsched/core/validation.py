@@ -14,6 +14,8 @@ from . import task_id as ids
 from .catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from .durations import DAY_MS, in_words
 from .errors import InvalidArgument
+from .retry import RetryPolicy
+from .retry_check import check_retry
 from .task import Priority
 
 TYPE_LENGTH_MAX = 200
@@ -63,6 +65,10 @@ class NewTask:
     task_id: str = ""
     content_type: str = ""
     idempotency_key: str = ""
+    retry: RetryPolicy | None = None
+    start_by_ms: int | None = None
+    expire_after_ms: int | None = None
+    """After it is due. At most one of this and `start_by_ms`."""
 
 
 class Placement(NamedTuple):
@@ -71,6 +77,7 @@ class Placement(NamedTuple):
     due_ms: int
     nominal_due_ms: int
     task_id: bytes | None
+    expires_ms: int = 0
 
 
 def validate(task: NewTask, limits: Limits, now_ms: int, shards: int, retention_ms: int) -> Placement:
@@ -85,11 +92,39 @@ def validate(task: NewTask, limits: Limits, now_ms: int, shards: int, retention_
         check_content_type(task.content_type)
     if task.idempotency_key:
         check_idempotency_key(task.idempotency_key)
+    if task.retry is not None:
+        check_retry(task.retry, "retry")
     asked_ms = resolve_due_ms(task.due_ms, task.delay_ms, limits, now_ms)
     nominal_due_ms = now_ms if asked_ms is None else asked_ms
-    if not task.task_id:
-        return Placement(max(nominal_due_ms, now_ms), nominal_due_ms, None)
-    return _placed_by_id(task, nominal_due_ms, now_ms, shards, retention_ms)
+    if task.task_id:
+        place = _placed_by_id(task, nominal_due_ms, now_ms, shards, retention_ms)
+    else:
+        place = Placement(max(nominal_due_ms, now_ms), nominal_due_ms, None)
+    _check_expiry(task, place.nominal_due_ms, limits)
+    return place._replace(expires_ms=expiry_ms(task, place.nominal_due_ms))
+
+
+def expiry_ms(task: NewTask, nominal_due_ms: int) -> int:
+    """Until when a valid task that is due then may be started; 0: it never expires."""
+    if task.expire_after_ms is not None:
+        return max(1, nominal_due_ms + task.expire_after_ms)
+    return 0 if task.start_by_ms is None else max(1, task.start_by_ms)
+
+
+def _check_expiry(task: NewTask, nominal_due_ms: int, limits: Limits) -> None:
+    """A task of an idempotency key whose due time is relative may be sent again when `start_by` is past: what counts
+    then is the due time of the first create."""
+    if task.expire_after_ms is not None:
+        if task.start_by_ms is not None:
+            raise InvalidArgument("expire_after", "must not be given together with start_by")
+        if not 0 < task.expire_after_ms <= limits.delay_ms_max:
+            raise InvalidArgument("expire_after", f"must be more than 0 and at most {in_words(limits.delay_ms_max)}")
+    if task.start_by_ms is None:
+        return
+    if task.start_by_ms > nominal_due_ms + limits.delay_ms_max:
+        raise InvalidArgument("start_by", f"must be at most {in_words(limits.delay_ms_max)} after the task is due")
+    if task.start_by_ms < nominal_due_ms and not (task.idempotency_key and task.due_ms is None):
+        raise InvalidArgument("start_by", "must not be before the task is due")
 
 
 def check_name(name: str, field: str) -> None:

@@ -111,7 +111,8 @@ class Changes:
                 if change.generation not in (None, row.generation):
                     return Changed(ChangeResult.OTHER_GENERATION, row)
                 body = change.applied_to(row.body)
-                if body == row.body and not again and owned.status(row.ref) in (None, QUEUED):
+                as_asked = body == row.body or change.again  # of one that waits nothing is done again
+                if as_asked and not again and owned.status(row.ref) in (None, QUEUED):
                     return Changed(ChangeResult.CHANGED, row)
                 ref = at_stage(row.ref, Stage.REDRIVE) if again else row.ref
                 due_ms = await self._place(owned, row, max(body.nominal_due_ms, self._clock.now_ms()))

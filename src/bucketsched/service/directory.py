@@ -60,10 +60,15 @@ class _Remembered(Generic[Key, Value]):
         value = await self._look_up(key)
         self._known.pop(key, None)
         if value is not None:
-            self._known[key] = (value, self._clock.monotonic() + REMEMBERED_S)
-            if len(self._known) > ENTRIES_MAX:
-                self._known.popitem(last=False)
+            self.know(key, value)
         return value
+
+    def know(self, key: Key, value: Value) -> None:
+        """It is so from now on."""
+        self._known.pop(key, None)
+        self._known[key] = (value, self._clock.monotonic() + REMEMBERED_S)
+        if len(self._known) > ENTRIES_MAX:
+            self._known.popitem(last=False)
 
 
 class Directory:
@@ -87,3 +92,7 @@ class Directory:
         if found is None:
             raise NotFound("queue", f"{name!r} does not exist in namespace {namespace!r}")
         return found
+
+    def learn(self, queue: Queue) -> None:
+        """It was changed here. A look-up that is under way may bring it back as it was, for a few seconds."""
+        self._queues.know((queue.namespace_id, queue.name), queue)

@@ -14,7 +14,7 @@ from ..core import task_id as ids
 from ..core.errors import AlreadyExists, Unavailable
 from ..core.idempotency import Claim, digest
 from ..core.task import NO_BODY, TaskRow
-from ..core.validation import NewTask
+from ..core.validation import NewTask, expiry_ms
 from ..ports import Clock, KeyStore, TaskStore
 
 CLAIMS_IN_FLIGHT_MAX = 64
@@ -45,15 +45,16 @@ class IdempotencyKeys:
                 if standing.digest != claim.digest:
                     used = f"was used for another task: {ids.text(standing.task_id)}"
                     return AlreadyExists("idempotency_key", used)
-                return await self._claimed(row, standing)
+                return await self._claimed(task, row, standing)
         except (TimeoutError, Unavailable) as error:
             return Unavailable(str(error) or "the idempotency key was not claimed in time")
 
-    async def _claimed(self, row: TaskRow, claim: Claim) -> TaskRow:
+    async def _claimed(self, task: NewTask, row: TaskRow, claim: Claim) -> TaskRow:
         stored = await self._store.get(claim.due_ms, row.namespace_id, claim.task_id)
         if stored is not None:
             return stored.row
-        body = replace(row.body, nominal_due_ms=claim.nominal_due_ms, created_ms=claim.created_ms)
+        until_ms = expiry_ms(task, claim.nominal_due_ms)
+        body = replace(row.body, nominal_due_ms=claim.nominal_due_ms, created_ms=claim.created_ms, expires_ms=until_ms)
         return TaskRow(claim.due_ms, row.namespace_id, claim.task_id, body)
 
 

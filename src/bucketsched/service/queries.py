@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from ..core.cluster import ClusterConstants
 from ..core.errors import FailedPrecondition, InvalidArgument
-from ..core.task import StoredTask, bucket_of, bucket_start_ms
+from ..core.task import StoredTask, TaskState, bucket_of, bucket_start_ms
 from ..core.task_id import MINUTE_MAX
 from ..core.task_query import FIRST_ID, Position, TaskOrder, TaskQuery
 from ..core.validation import Limits, check_name, check_range
 from ..ports import Catalog, Clock, TaskStore
 from .directory import Directory
+from .executions import Executions, ShownTask, shown_by_facts
 from .listing import Listing
 from .presence_walk import PresenceWalk
 
@@ -28,14 +29,25 @@ QUEUES_MAX = 1_000
 QUEUES_PER_READ = 500
 LISTINGS_AT_ONCE_MAX = 8
 """Others wait: each may hold thousands of rows."""
+COUNTED_MAX = 100_000
+COUNT_S_MAX = 5.0
+"""A count ends at the first of these that it has reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPage:
     """Tasks in the order asked for. `next_page_token` "": there are no more; else there may be some."""
 
-    tasks: list[StoredTask]
+    tasks: list[ShownTask]
     next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How many tasks match. Not `exact`: there are at least so many, the walk has ended before it has seen all."""
+
+    count: int
+    exact: bool
 
 
 class TaskQueries:
@@ -52,6 +64,7 @@ class TaskQueries:
     ) -> None:
         self._store, self._catalog, self._directory, self._clock = store, catalog, directory, clock
         self._constants, self._limits = constants, limits
+        self._executions = Executions(store, directory)
         self._at_once = asyncio.Semaphore(LISTINGS_AT_ONCE_MAX)
 
     async def list(self, query: TaskQuery, page_size: int = 0, page_token: str = "") -> TaskPage:
@@ -67,7 +80,32 @@ class TaskQueries:
         async with self._at_once:
             listing = self._listing(query, namespace_id, queues, after, page_size or PAGE_DEFAULT)
             position = await listing.run()
-        return TaskPage(listing.tasks, query.token(position) if position is not None else "")
+            tasks = await self._matching(query, listing.tasks)
+        return TaskPage(list(tasks), query.token(position) if position is not None else "")
+
+    async def count(self, query: TaskQuery) -> TaskCount:
+        """How many tasks match, as far as a walk of bounded length tells. Raises likewise."""
+        _check(query)
+        namespace_id = (await self._directory.namespace(query.namespace)).namespace_id
+        queues = await self._queues(query, namespace_id)
+        until = self._clock.monotonic() + COUNT_S_MAX
+        count, position = 0, None
+        async with self._at_once:
+            while True:
+                listing = self._listing(query, namespace_id, queues, position, PAGE_MAX)
+                position = await listing.run()
+                count += len(listing.tasks if query.state is None else await self._matching(query, listing.tasks))
+                if position is None:
+                    return TaskCount(count, True)
+                if count >= COUNTED_MAX or self._clock.monotonic() >= until:
+                    return TaskCount(count, False)
+
+    async def _matching(self, query: TaskQuery, found: Sequence[StoredTask]) -> Sequence[ShownTask]:
+        """With their states. Whether a dispatched task is RUNNING is read only where it matters."""
+        if query.state not in (None, TaskState.DISPATCHED, TaskState.RUNNING):
+            return [shown_by_facts(stored) for stored in found]
+        tasks = await self._executions.states(found)
+        return [task for task in tasks if query.state in (None, task.state)]
 
     async def _queues(self, query: TaskQuery, namespace_id: bytes) -> Sequence[str]:
         if query.queue:

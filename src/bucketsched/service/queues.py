@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
 from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from ..core.queue_policy import NO_POLICY, QueuePolicy
+from ..core.retry import RetryPolicy
+from ..core.retry_check import check_retry
 from ..core.validation import PARTITIONS_MAX, REPLICATION_MAX, check_name, check_range, check_topic
 from ..core.webhook import Webhook
 from ..core.webhook_check import check_webhook
@@ -29,6 +32,7 @@ class NewQueue:
     replication: int = 0
     priority_topics: bool = False
     webhook: Webhook | None = None
+    policy: QueuePolicy = NO_POLICY
 
 
 class QueueService:
@@ -73,7 +77,26 @@ class QueueService:
             raise FailedPrecondition("kind", f"queue {name!r} is of kind {stored.kind}, not WEBHOOK")
         changed = replace(stored, webhook=replace(webhook, secrets=webhook.secrets or stored.webhook.secrets))
         await self._catalog.update_webhook(changed)
+        self._directory.learn(changed)
         self.on_webhook(changed)
+        return changed
+
+    async def update_retry(self, namespace: str, name: str, retry: RetryPolicy | None) -> Queue:
+        """The queue with another retry policy; None: that by default, or of its webhook.
+
+        Owners follow within seconds. Raises InvalidArgument, NotFound, FailedPrecondition (nobody says of its tasks how
+        they end) or Unavailable.
+        """
+        check_name(namespace, "namespace")
+        check_name(name, "name")
+        stored = await self._stored(namespace, name)
+        if retry is not None:
+            check_retry(retry, "retry")
+            if not stored.tracks_outcomes:
+                raise FailedPrecondition("kind", f"queue {name!r} is of kind KAFKA: nobody says how its tasks end")
+        changed = replace(stored, policy=replace(stored.policy, retry=retry))
+        await self._catalog.update_policy(changed)
+        self._directory.learn(changed)
         return changed
 
     async def _stored(self, namespace: str, name: str) -> Queue:
@@ -110,6 +133,7 @@ class QueueService:
             priority_topics=new.priority_topics,
             created_ms=self._clock.now_ms(),
             webhook=new.webhook,
+            policy=new.policy,
         )
         if self._topics is None:
             _check_embedded(new)
@@ -152,6 +176,11 @@ def _check(new: NewQueue) -> None:
     if (new.webhook is not None) != (new.kind is QueueKind.WEBHOOK):
         raise InvalidArgument("webhook", "must be given for kind WEBHOOK, and for no other")
 
+    if new.policy.retry is not None:
+        if new.kind is QueueKind.KAFKA:
+            raise InvalidArgument("retry", "must not be given for kind KAFKA: nobody says how its tasks end")
+        check_retry(new.policy.retry, "retry")
+
 
 def _check_embedded(new: NewQueue) -> None:
     if new.kind is QueueKind.KAFKA:
@@ -180,6 +209,8 @@ def _check_same(wanted: Queue, stored: Queue) -> None:
     ):
         if asked != has:
             raise AlreadyExists(field, f"queue {stored.name!r} exists with {has}, not {asked}")
+    if wanted.policy not in (NO_POLICY, stored.policy):
+        raise AlreadyExists("policy", f"queue {stored.name!r} exists with another one: change it by UpdateQueue")
     if wanted.webhook != stored.webhook:
         raise AlreadyExists(
             "webhook", f"queue {stored.name!r} exists with other settings: change them by UpdateWebhook"

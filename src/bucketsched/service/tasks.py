@@ -38,6 +38,7 @@ from ..core.task_update import TaskUpdate, validate_update
 from ..core.validation import Limits, NewTask, Placement, check_name, validate
 from ..ports import CancelResult, Changed, Clock, HintAnswer, KeyStore, Owners, TaskStore
 from .directory import Directory
+from .executions import AttemptPage, Executions, ShownTask
 from .hints import HintBatch, Hints
 from .idempotency import IdempotencyKeys, may_be_written
 
@@ -104,6 +105,7 @@ class TaskService:
         self._limits = limits
         self._entropy = entropy
         self._hints = Hints(owners, clock)
+        self._executions = Executions(store, directory)
         self.created: Counter[str] = Counter()
         """Creates so far by what was answered: created, refused, unavailable."""
         self._admits = asyncio.Semaphore(ADMITS_IN_FLIGHT_MAX)
@@ -201,6 +203,8 @@ class TaskService:
             now_ms,
             task.content_type,
             task.idempotency_key,
+            task.retry,
+            place.expires_ms,
         )
         return TaskRow(place.due_ms, namespace_id, raw, body)
 
@@ -336,6 +340,15 @@ class TaskService:
             raise Unavailable("the task is being moved")
         raise NotFound("task_id", f"{task_id} does not exist in namespace {namespace!r}")
 
+    async def show(self, namespace: str, task_id: str) -> ShownTask:
+        """The task as it stands, with the last attempts at it. Raises as `get` does."""
+        return await self._executions.shown(await self.get(namespace, task_id))
+
+    async def attempts(self, namespace: str, task_id: str, page_size: int = 0, page_token: str = "") -> AttemptPage:
+        """A page of all attempts at the task that are kept. Raises as `get` does."""
+        row = (await self.get(namespace, task_id)).row
+        return await self._executions.page(row.namespace_id, row.task_id, page_size, page_token)
+
     async def cancel(self, namespace: str, task_id: str) -> CancelResult:
         """Cancels, unless it was dispatched already. Raises InvalidArgument, NotFound, or Unavailable (do it again)."""
         raw, namespace_id = await self._named(namespace, task_id)
@@ -357,6 +370,15 @@ class TaskService:
         """Makes a task that waits due now. Raises as `update` does."""
         raw, namespace_id = await self._named(namespace, task_id)
         return await self._change(namespace, task_id, namespace_id, raw, TaskChange(due_ms=self._clock.now_ms()))
+
+    async def redrive(self, namespace: str, task_id: str) -> Changed:
+        """A task that has failed for good, or expired, is done all over, from now on; one that waits stays as it is.
+
+        Raises as `update` does.
+        """
+        raw, namespace_id = await self._named(namespace, task_id)
+        change = TaskChange(due_ms=self._clock.now_ms(), again=True)
+        return await self._change(namespace, task_id, namespace_id, raw, change)
 
     async def _change(
         self, namespace: str, task_id: str, namespace_id: bytes, raw: bytes, change: TaskChange

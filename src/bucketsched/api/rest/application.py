@@ -20,6 +20,7 @@ from ...core.validation import Limits
 from ...service.queries import TaskQueries
 from ...service.queues import QueueService
 from ...service.tasks import TaskService
+from .attempts import AttemptRoutes
 from .bodies import Bodies
 from .changes import ChangeRoutes
 from .errors import Refusal, error_response
@@ -74,8 +75,9 @@ def application(services: RestServices, loopback_only: bool) -> ASGIApp:
     )
     app.add_exception_handler(HTTPException, _answer_http)
     bodies, routes = Bodies(), Routes(app)
+    ListingRoutes(services.queries).add_to(routes)  # first: /tasks/count is no task
     TaskRoutes(services.tasks, services.limits, bodies).add_to(routes)
-    ListingRoutes(services.queries).add_to(routes)
+    AttemptRoutes(services.tasks).add_to(routes)
     ChangeRoutes(services.tasks, services.limits, bodies).add_to(routes)
     QueueRoutes(services.queues, bodies).add_to(routes)
     HealthRoutes(services.mode, services.version, services.healthy, services.gather).add_to(routes)

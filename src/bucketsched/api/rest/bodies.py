@@ -17,7 +17,8 @@ BODIES_BYTES_MAX = 64 * 1024 * 1024
 """Of all requests under way together."""
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Parsing more at once would hold up the event loop for too long."""
-OTHER_BYTES_MAX = 16 * 1024
+OTHER_BYTES_MAX = 48 * 1024
+"""The longest list of errors in a retry policy takes half of it."""
 LENGTH_DIGITS_MAX = 20
 ESCAPED_BYTES_MAX = 6
 """A character of JSON may be written as \\u0041."""

@@ -11,6 +11,7 @@ from ...core.task_change import ChangeResult
 from ...core.task_update import TaskUpdate
 from ...core.validation import Limits
 from ...ports import Changed
+from ...service.executions import shown_by_facts
 from ...service.tasks import TaskService
 from . import models
 from .bodies import Bodies, task_bytes_max
@@ -33,6 +34,7 @@ class ChangeRoutes:
         path, refusals = "/tasks/{task_id}", (400, 404, 409, 503)
         routes.add("PATCH", path, self.update, models.Task, 200, (*refusals, 413, 415), takes("TaskUpdate"))
         routes.add("POST", f"{path}/run", self.run, models.Task, 200, refusals)
+        routes.add("POST", f"{path}/redrive", self.redrive, models.Task, 200, refusals)
 
     async def update(self, request: Request, task_id: str, namespace: str = NamespaceQuery) -> Response:
         """Change a task that waits. 200: the old version will not be dispatched, for good.
@@ -51,11 +53,18 @@ class ChangeRoutes:
         """Make a task that waits due now. 409: too late, it was settled before."""
         return await self._answer(namespace, task_id, await self._tasks.run_now(namespace, task_id))
 
+    async def redrive(self, task_id: str, namespace: str = NamespaceQuery) -> Response:
+        """Do a task all over, from now on, that has FAILED or EXPIRED. One that waits stays as it is.
+
+        409: nothing to be done all over; it was dispatched, cancelled, or has succeeded.
+        """
+        return await self._answer(namespace, task_id, await self._tasks.redrive(namespace, task_id))
+
     async def _answer(self, namespace: str, task_id: str, changed: Changed) -> Response:
         if changed.result is not ChangeResult.CHANGED:
             raise FailedPrecondition("task_id", f"is {changed.result.value}: it is too late to change it")
         stored = await self._tasks.get(namespace, task_id) if changed.row is None else StoredTask(changed.row)
-        return Response(task_json(stored), 200, None, JSON)
+        return Response(task_json(shown_by_facts(stored)), 200, None, JSON)
 
 
 def task_update(found: Members) -> TaskUpdate:

@@ -33,14 +33,24 @@ def payload_of(body: models.Content, found: Members) -> tuple[bytes, str] | None
 
 def run_at_ms(body: models.Content) -> int | None:
     """Raises InvalidArgument."""
-    return None if body.run_at is None else instant_ms(body.run_at, "run_at")
+    return instant_or_none_ms(body.run_at, "run_at")
 
 
 def delay_ms(body: models.Content) -> int | None:
     """Raises InvalidArgument."""
-    if body.delay is None:
+    return length_or_none_ms(body.delay, "delay")
+
+
+def instant_or_none_ms(text: str | None, field: str) -> int | None:
+    """Raises InvalidArgument."""
+    return None if text is None else instant_ms(text, field)
+
+
+def length_or_none_ms(length: str | float | None, field: str) -> int | None:
+    """A length of time as text, or in seconds. Raises InvalidArgument."""
+    if length is None:
         return None
-    return length_ms(body.delay, "delay") if isinstance(body.delay, str) else seconds_ms(body.delay, "delay")
+    return length_ms(length, field) if isinstance(length, str) else seconds_ms(length, field)
 
 
 def priority_of(body: models.Content) -> Priority | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from fastapi import Query
@@ -9,17 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core.catalog import DEFAULT_NAMESPACE
-from ...core.durations import instant_ms
 from ...core.errors import InvalidArgument
 from ...core.task import TaskState
 from ...core.task_query import TaskOrder, TaskQuery
 from ...service.queries import PAGE_DEFAULT, PAGE_MAX, TaskQueries
 from . import models
-from .errors import JSON, encoded
+from .content import instant_or_none_ms
+from .errors import JSON, encoded, json_response
 from .routes import Routes
 from .tasks import task_json
 
 METADATA = "metadata."
+StateName = Literal["PENDING", "DISPATCHED", "RUNNING", "SUCCEEDED", "RETRYING", "FAILED", "CANCELLED", "EXPIRED"]
 _NAMES = {"due_from": "from", "due_until": "until"}
 
 NamespaceQuery = Query(DEFAULT_NAMESPACE, description="Whose they are.")
@@ -47,8 +50,9 @@ class ListingRoutes:
         self._queries = queries
 
     def add_to(self, routes: Routes) -> None:
-        """The path."""
+        """The paths."""
         extra = {"parameters": [METADATA_PARAMETER]}
+        routes.add("GET", "/tasks/count", self.count, models.Counted, 200, (400, 404, 409, 503), extra)
         routes.add("GET", "/tasks", self.list, models.Tasks, 200, (400, 404, 409, 503), extra)
 
     async def list(
@@ -57,7 +61,7 @@ class ListingRoutes:
         namespace: str = NamespaceQuery,
         queue: str = QueueQuery,
         type: str = TypeQuery,
-        status: Literal["PENDING", "DISPATCHED", "CANCELLED", "FAILED"] | None = StatusQuery,
+        status: StateName | None = StatusQuery,
         due_from: str | None = FromQuery,
         until: str | None = UntilQuery,
         order: Literal["next", "newest"] = OrderQuery,
@@ -65,23 +69,50 @@ class ListingRoutes:
         page_token: str = TokenQuery,
     ) -> Response:
         """List tasks by due time. A page may be short, or empty, and not be the last one: `next_page_token` tells."""
-        query = TaskQuery(
-            namespace,
-            queue,
-            type,
-            TaskState(status) if status is not None else None,
-            None if due_from is None else instant_ms(due_from, "from"),
-            None if until is None else instant_ms(until, "until"),
-            _metadata(request),
-            TaskOrder(order),
-        )
-        try:
+        with _renamed():
+            query = _query(request, namespace, queue, type, status, due_from, until, TaskOrder(order))
             page = await self._queries.list(query, page_size, page_token)
-        except InvalidArgument as error:
-            raise _renamed(error) from error
         tasks = b",".join(map(task_json, page.tasks))
         following = encoded(page.next_page_token)
         return Response(b'{"tasks":[%b],"next_page_token":%b}' % (tasks, following), 200, None, JSON)
+
+    async def count(
+        self,
+        request: Request,
+        namespace: str = NamespaceQuery,
+        queue: str = QueueQuery,
+        type: str = TypeQuery,
+        status: StateName | None = StatusQuery,
+        due_from: str | None = FromQuery,
+        until: str | None = UntilQuery,
+    ) -> Response:
+        """Count tasks, as far as a walk of bounded length tells: where it is not `exact`, there are more."""
+        with _renamed():
+            query = _query(request, namespace, queue, type, status, due_from, until, TaskOrder.NEXT)
+            counted = await self._queries.count(query)
+        return json_response({"count": counted.count, "exact": counted.exact})
+
+
+def _query(
+    request: Request,
+    namespace: str,
+    queue: str,
+    type: str,
+    status: str | None,
+    due_from: str | None,
+    until: str | None,
+    order: TaskOrder,
+) -> TaskQuery:
+    return TaskQuery(
+        namespace,
+        queue,
+        type,
+        TaskState(status) if status is not None else None,
+        instant_or_none_ms(due_from, "from"),
+        instant_or_none_ms(until, "until"),
+        _metadata(request),
+        order,
+    )
 
 
 def _metadata(request: Request) -> dict[str, str]:
@@ -89,6 +120,11 @@ def _metadata(request: Request) -> dict[str, str]:
     return {name.removeprefix(METADATA): value for name, value in found}
 
 
-def _renamed(error: InvalidArgument) -> InvalidArgument:
-    """In the words of the query parameters."""
-    return InvalidArgument(_NAMES.get(error.field, error.field), error.message.replace("due_from", "from"))
+@contextmanager
+def _renamed() -> Iterator[None]:
+    """Errors in the words of the query parameters."""
+    try:
+        yield
+    except InvalidArgument as error:
+        field, message = _NAMES.get(error.field, error.field), error.message.replace("due_from", "from")
+        raise InvalidArgument(field, message) from error

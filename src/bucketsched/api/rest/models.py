@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...core.catalog import QueueKind
 from ...core.errors import InvalidArgument
+from ...core.execution import AttemptEnd
+from ...core.retry_check import ATTEMPTS_MAX, FINAL_ERRORS_MAX, MULTIPLIER_MAX
 from ...core.task import Priority, TaskState
 from ...core.validation import CONTENT_TYPE_LENGTH_MAX, KEY_LENGTH_MAX, PARTITIONS_MAX, REPLICATION_MAX, TYPE_LENGTH_MAX
 from .json_text import Members
@@ -30,10 +32,33 @@ TaskId = Annotated[str, described("Names the task, and where it lives.", format=
 Instant = Annotated[str, described("RFC 3339, UTC, with milliseconds.", **INSTANT)]
 
 
+Length = str | int | float
+
+
 class Asked(BaseModel):
     """A request's body: fields that there are none of are refused, and nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Retry(Asked):
+    """How often, and how far apart, an attempt that has failed is followed by another one."""
+
+    max_attempts: Annotated[
+        int | None, described("The first one among them; without: 10.", minimum=1, maximum=ATTEMPTS_MAX)
+    ] = None
+    initial_delay: Annotated[Length | None, described("The longest pause behind the first one; without: 1 s.")] = None
+    multiplier: Annotated[
+        int | float | None,
+        described("What it grows by with each; without: 2.", minimum=1, maximum=int(MULTIPLIER_MAX)),
+    ] = None
+    max_delay: Annotated[Length | None, described("What it grows to; without: 5 min, or `initial_delay`.")] = None
+    max_elapsed: Annotated[
+        Length | None, described("No attempt is due later than this after the task; without: there is no such limit.")
+    ] = None
+    non_retryable_errors: Annotated[
+        list[str] | None, described("Types of errors after which there is no other.", maxItems=FINAL_ERRORS_MAX)
+    ] = None
 
 
 class Content(Asked):
@@ -67,6 +92,11 @@ class NewTask(Content):
         str | None,
         described("Your own name for this create: with it again, it is the same task.", maxLength=KEY_LENGTH_MAX),
     ] = None
+    retry: Annotated[Retry | None, described("Without: that of the queue.")] = None
+    start_by: Annotated[
+        str | None, described("If no attempt could be started by then, it has EXPIRED. RFC 3339.", **INSTANT)
+    ] = None
+    expire_after: Annotated[Length | None, described("The same, after it is due; at most one of the two.")] = None
 
 
 class TaskUpdate(Content):
@@ -97,6 +127,13 @@ class NewQueue(Asked):
         int | None, described("Without, or 0: the server's default.", minimum=0, maximum=REPLICATION_MAX)
     ] = None
     priority_topics: Annotated[bool | None, described("A topic of its own for HIGH and for LOW.")] = None
+    retry: Annotated[Retry | None, described("Of tasks without one of their own; not for KAFKA.")] = None
+
+
+class QueueUpdate(Asked):
+    """What is to be different from now on, for tasks that are there already, too."""
+
+    retry: Annotated[Retry | None, described("Of tasks without one of their own; null: as by default.")] = None
 
 
 class CreatedTask(BaseModel):
@@ -105,6 +142,41 @@ class CreatedTask(BaseModel):
     task_id: TaskId
     status: TaskState
     run_at: Instant
+
+
+class RetryPolicy(BaseModel):
+    """All of it. Lengths in seconds."""
+
+    max_attempts: int
+    initial_delay: float
+    multiplier: float
+    max_delay: float
+    max_elapsed: float
+    non_retryable_errors: list[str]
+
+
+class Attempt(BaseModel):
+    """An entry of the execution log."""
+
+    generation: int
+    attempt: int
+    started_at: Instant | None
+    ended_at: Instant | None
+    outcome: Annotated[AttemptEnd | None, described("null: nobody has said yet how it ended.")]
+    worker: str | None
+    error_type: str | None
+    error_message: str | None
+    error_trace: str | None
+    retry_at: Annotated[Instant | None, described("When the next attempt is due, where another one follows.")]
+    result: Annotated[Any, described("Where it is JSON.")] = None
+    result_base64: Annotated[str | None, described("Where it is not.", contentEncoding="base64")] = None
+
+
+class Attempts(BaseModel):
+    """A page, oldest first."""
+
+    attempts: list[Attempt]
+    next_page_token: Annotated[str, described("Empty: there are no more.")]
 
 
 class Task(BaseModel):
@@ -120,15 +192,26 @@ class Task(BaseModel):
     content_type: Annotated[str, described("Of the payload; may be empty.")]
     metadata: dict[str, str]
     generation: Annotated[int, described("+1 at each move to another due time.")]
-    attempts: Annotated[int, described("How often it was dispatched.")]
+    attempts: Annotated[int, described("How often it was dispatched, in this generation.")]
     created_at: Instant
     dispatched_at: Instant | None
     cancelled_at: Instant | None
     failed_at: Instant | None
+    succeeded_at: Instant | None
+    expired_at: Instant | None
+    start_by: Annotated[Instant | None, described("No attempt starts later.")]
+    retry: Annotated[RetryPolicy | None, described("Its own; null: that of the queue holds.")]
     error: Annotated[str | None, described("Why it FAILED.")]
+    last_error: Annotated[str | None, described("Why the last attempt that has failed did; of one task only.")]
     idempotency_key: str | None
     payload: Annotated[Any, described("Where it is JSON.")] = None
     payload_base64: Annotated[str | None, described("Where it is not.", contentEncoding="base64")] = None
+
+
+class ShownTask(Task):
+    """And what became of the attempts at it."""
+
+    last_attempts: Annotated[list[Attempt], described("At most 20, the newest one last.")]
 
 
 class Tasks(BaseModel):
@@ -136,6 +219,13 @@ class Tasks(BaseModel):
 
     tasks: list[Task]
     next_page_token: Annotated[str, described("Empty: there are no more. Else there may be some.")]
+
+
+class Counted(BaseModel):
+    """How many tasks there are."""
+
+    count: int
+    exact: Annotated[bool, described("false: there are at least so many.")]
 
 
 class Cancelled(BaseModel):
@@ -157,6 +247,7 @@ class Queue(BaseModel):
     replication: int
     priority_topics: bool
     created_at: Instant
+    retry: Annotated[RetryPolicy | None, described("null: that by default, or of its webhook.")]
 
 
 class Queues(BaseModel):
@@ -221,7 +312,7 @@ class TaskResults(BaseModel):
     results: list[TaskResult]
 
 
-COMPONENTS: tuple[type[BaseModel], ...] = (NewTask, NewTasks, TaskUpdate, NewQueue)
+COMPONENTS: tuple[type[BaseModel], ...] = (NewTask, NewTasks, TaskUpdate, NewQueue, QueueUpdate)
 """What the document has to describe beside the answers."""
 PRIORITIES = {priority.name: priority for priority in Priority}
 
@@ -236,7 +327,7 @@ def shaped(model: type[Model], found: Members) -> Model:
 
 def _argument(model: type[BaseModel], error: ValidationError) -> InvalidArgument:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"][: 2 if first["loc"][0] == "metadata" else 1])
+    field = ".".join(str(part) for part in first["loc"][: 2 if first["loc"][0] in ("metadata", "retry") else 1])
     if first["type"] == "extra_forbidden":
         return InvalidArgument(field, f"there is no such field; there are {', '.join(model.model_fields)}")
     if first["type"] == "missing":

@@ -9,12 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...core.catalog import DEFAULT_NAMESPACE, Queue, QueueKind
+from ...core.errors import InvalidArgument
 from ...core.message import rfc3339
+from ...core.queue_policy import QueuePolicy
 from ...service.queues import PAGE_MAX, NewQueue, QueueService
 from . import models
 from .bodies import OTHER_BYTES_MAX, Bodies
 from .errors import json_response
 from .json_text import members
+from .retries import retry_json, retry_of
 from .routes import Routes, takes
 
 NamespaceQuery = Query(DEFAULT_NAMESPACE, description="Whose they are.")
@@ -34,6 +37,7 @@ class QueueRoutes:
         routes.add("POST", "/queues", self.create, models.Queue, 201, refusals, takes("NewQueue"))
         routes.add("GET", "/queues", self.list, models.Queues, 200, (400, 404, 503))
         routes.add("GET", "/queues/{name}", self.get, models.Queue, 200, (400, 404, 503))
+        routes.add("PATCH", "/queues/{name}", self.update, models.Queue, 200, refusals, takes("QueueUpdate"))
 
     async def create(self, request: Request) -> Response:
         """Create a queue, unless it is there already. 409: it is, with other settings."""
@@ -52,6 +56,16 @@ class QueueRoutes:
         """Show a queue."""
         return json_response(_described(await self._queues.get(namespace, name)))
 
+    async def update(self, request: Request, name: str, namespace: str = NamespaceQuery) -> Response:
+        """Change the policy of a queue, for tasks that are there already, too. Owners follow within seconds."""
+        async with self._bodies.body_of(request, OTHER_BYTES_MAX) as raw:
+            found = members(raw)
+            body = models.shaped(models.QueueUpdate, found)
+            if "retry" not in found:
+                raise InvalidArgument("retry", "must be given")
+            queue = await self._queues.update_retry(namespace, name, retry_of(body.retry, "retry"))
+        return json_response(_described(queue))
+
 
 def _new_queue(body: models.NewQueue) -> NewQueue:
     return NewQueue(
@@ -62,6 +76,7 @@ def _new_queue(body: models.NewQueue) -> NewQueue:
         body.partitions or 0,
         body.replication or 0,
         bool(body.priority_topics),
+        policy=QueuePolicy(retry_of(body.retry, "retry")),
     )
 
 
@@ -75,4 +90,5 @@ def _described(queue: Queue) -> dict[str, Any]:
         "replication": queue.replication,
         "priority_topics": queue.priority_topics,
         "created_at": rfc3339(queue.created_ms),
+        "retry": retry_json(queue.policy.retry),
     }

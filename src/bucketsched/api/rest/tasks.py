@@ -14,16 +14,28 @@ from ...core import task_id as ids
 from ...core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from ...core.errors import FailedPrecondition, InvalidArgument, RequestError
 from ...core.message import rfc3339
-from ...core.task import Priority, StoredTask, TaskState, fold
+from ...core.task import Priority, TaskState
 from ...core.validation import Limits
 from ...core.validation import NewTask as CoreTask
 from ...ports import CancelResult
+from ...service.executions import ShownTask
 from ...service.tasks import Created, CreateResult, TaskService
 from . import models
+from .attempts import attempt_json
 from .bodies import BATCH_BYTES_MAX, Bodies, task_bytes_max
-from .content import delay_ms, is_json_type, payload_of, priority_of, renamed, run_at_ms
+from .content import (
+    delay_ms,
+    instant_or_none_ms,
+    is_json_type,
+    length_or_none_ms,
+    payload_of,
+    priority_of,
+    renamed,
+    run_at_ms,
+)
 from .errors import JSON, encoded, error_of, error_response, json_response
 from .json_text import Members, elements, is_json, members
+from .retries import retry_json, retry_of
 from .routes import Routes, takes
 
 KeyHeader = Header(None, alias="Idempotency-Key", description="The same as the field `idempotency_key`.")
@@ -46,7 +58,7 @@ class TaskRoutes:
         )
         many = takes("NewTasks")
         routes.add("POST", "/tasks:batch", self.create_many, models.TaskResults, 200, (400, 413, 415, 503), many)
-        routes.add("GET", "/tasks/{task_id}", self.get, models.Task, 200, (400, 404, 503))
+        routes.add("GET", "/tasks/{task_id}", self.get, models.ShownTask, 200, (400, 404, 503))
         routes.add("POST", "/tasks/{task_id}/cancel", self.cancel, models.Cancelled, 200, (400, 404, 409, 503))
 
     async def create(self, request: Request, idempotency_key: str | None = KeyHeader) -> Response:
@@ -73,7 +85,7 @@ class TaskRoutes:
 
     async def get(self, task_id: str, namespace: str = NamespaceQuery) -> Response:
         """Show a task as it stands."""
-        return Response(task_json(await self._tasks.get(namespace, task_id)), 200, None, JSON)
+        return Response(task_json(await self._tasks.show(namespace, task_id), True), 200, None, JSON)
 
     async def cancel(self, task_id: str, namespace: str = NamespaceQuery) -> Response:
         """Cancel a task: 200 is for good. 409: too late, it was dispatched (or failed) before."""
@@ -113,6 +125,9 @@ def new_task(found: Members) -> CoreTask:
         body.task_id or "",
         content_type,
         body.idempotency_key or "",
+        retry_of(body.retry, "retry"),
+        instant_or_none_ms(body.start_by, "start_by"),
+        length_or_none_ms(body.expire_after, "expire_after"),
     )
 
 
@@ -144,15 +159,15 @@ def _item(result: CreateResult, names: dict[str, str] | None) -> dict[str, Any]:
     return {"code": error["code"], "error": error}
 
 
-def task_json(stored: StoredTask) -> bytes:
+def task_json(shown: ShownTask, with_attempts: bool = False) -> bytes:
     """A task with its state. A payload of JSON stands there as it was sent."""
-    row, body, facts = stored.row, stored.row.body, stored.facts
+    row, body, facts = shown.stored.row, shown.stored.row.body, shown.stored.facts
     told = {
         "task_id": ids.text(row.task_id),
         "namespace": body.namespace,
         "queue": body.queue,
         "type": body.type,
-        "status": fold(facts),
+        "status": shown.state,
         "run_at": rfc3339(body.nominal_due_ms),
         "priority": body.priority.name,
         "content_type": body.content_type,
@@ -163,12 +178,20 @@ def task_json(stored: StoredTask) -> bytes:
         "dispatched_at": _instant(facts.dispatched_ms),
         "cancelled_at": _instant(facts.cancelled_ms),
         "failed_at": _instant(facts.failed_ms),
+        "succeeded_at": _instant(facts.succeeded_ms),
+        "expired_at": _instant(facts.expired_ms),
+        "start_by": _instant(body.expires_ms or None),
+        "retry": retry_json(body.retry),
         "error": facts.failed_reason or None,
+        "last_error": shown.last_error or None,
         "idempotency_key": body.idempotency_key or None,
     }
+    head = encoded(told)[:-1]
+    if with_attempts:
+        head += b',"last_attempts":[%b]' % b",".join(map(attempt_json, shown.attempts))
     if is_json_type(body.content_type) and is_json(body.payload):
-        return b'%b,"payload":%b}' % (encoded(told)[:-1], body.payload)
-    return encoded(told | {"payload_base64": base64.b64encode(body.payload).decode()})
+        return b'%b,"payload":%b}' % (head, body.payload)
+    return b'%b,"payload_base64":"%b"}' % (head, base64.b64encode(body.payload))
 
 
 def _instant(ms: int | None) -> str | None:

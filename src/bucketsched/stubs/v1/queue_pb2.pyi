@@ -3,9 +3,11 @@
 isort:skip_file
 """
 
+from bucketsched.stubs.v1 import task_pb2 as _task_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -59,6 +61,7 @@ class Queue(_message.Message):
     PRIORITY_TOPICS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     kind: Global___QueueKind.ValueType
@@ -76,6 +79,8 @@ class Queue(_message.Message):
     def webhook(self) -> Global___Webhook:
         """Kind WEBHOOK: where and how tasks are posted."""
 
+    @_builtins.property
+    def policy(self) -> Global___QueuePolicy: ...
     def __init__(
         self,
         *,
@@ -88,14 +93,39 @@ class Queue(_message.Message):
         priority_topics: _builtins.bool = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         webhook: Global___Webhook | None = ...,
+        policy: Global___QueuePolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "policy", b"policy", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "priority_topics", b"priority_topics", "replication", b"replication", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "policy", b"policy", "priority_topics", b"priority_topics", "replication", b"replication", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class QueuePolicy(_message.Message):
+    """What holds for all tasks of a queue, and may be changed while it is in use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RETRY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def retry(self) -> _task_pb2.RetryPolicy:
+        """Of tasks without one of their own. Without: the default, or what the webhook's settings say. Not for kind KAFKA."""
+
+    def __init__(
+        self,
+        *,
+        retry: _task_pb2.RetryPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
 
 @_typing.final
 class Webhook(_message.Message):
@@ -260,6 +290,59 @@ class UpdateWebhookResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateWebhookResponse: _TypeAlias = UpdateWebhookResponse  # noqa: Y015
+
+@_typing.final
+class UpdateQueueRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    name: _builtins.str
+    @_builtins.property
+    def policy(self) -> Global___QueuePolicy: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which fields of the policy are meant: retry. What is named and not set becomes as by default."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        policy: Global___QueuePolicy | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "policy", b"policy", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateQueueRequest: _TypeAlias = UpdateQueueRequest  # noqa: Y015
+
+@_typing.final
+class UpdateQueueResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> Global___Queue: ...
+    def __init__(
+        self,
+        *,
+        queue: Global___Queue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateQueueResponse: _TypeAlias = UpdateQueueResponse  # noqa: Y015
 
 @_typing.final
 class GetQueueRequest(_message.Message):

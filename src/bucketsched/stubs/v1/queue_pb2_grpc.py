@@ -55,6 +55,11 @@ class QueueServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
                 _registered_method=True)
+        self.UpdateQueue = channel.unary_unary(
+                '/bucketsched.v1.QueueService/UpdateQueue',
+                request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateQueueRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateQueueResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServiceServicer:
@@ -87,6 +92,13 @@ class QueueServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateQueue(self, request, context):
+        """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.UpdateWebhook,
                     request_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.SerializeToString,
+            ),
+            'UpdateQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateQueue,
+                    request_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateQueueRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateQueueResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +237,33 @@ class QueueService:
             '/bucketsched.v1.QueueService/UpdateWebhook',
             bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
             bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.QueueService/UpdateQueue',
+            bucketsched_dot_v1_dot_queue__pb2.UpdateQueueRequest.SerializeToString,
+            bucketsched_dot_v1_dot_queue__pb2.UpdateQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

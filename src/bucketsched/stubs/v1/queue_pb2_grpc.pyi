@@ -40,6 +40,8 @@ class QueueServiceStub:
     """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
     Delivering processes follow within seconds.
     """
+    UpdateQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.UpdateQueueRequest, _queue_pb2.UpdateQueueResponse]
+    """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds."""
 
 @_typing.type_check_only
 class QueueServiceAsyncStub(QueueServiceStub):
@@ -53,6 +55,8 @@ class QueueServiceAsyncStub(QueueServiceStub):
     """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
     Delivering processes follow within seconds.
     """
+    UpdateQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.UpdateQueueRequest, _queue_pb2.UpdateQueueResponse]  # type: ignore[assignment]
+    """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds."""
 
 class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
     """Creates and shows queues: named destinations of tasks."""
@@ -87,6 +91,14 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
         Delivering processes follow within seconds.
         """
+
+    @_abc_1.abstractmethod
+    def UpdateQueue(
+        self,
+        request: _queue_pb2.UpdateQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_pb2.UpdateQueueResponse, _abc.Awaitable[_queue_pb2.UpdateQueueResponse]]:
+        """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds."""
 
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -58,7 +58,14 @@ class _TaskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskState.V
     TASK_STATE_CANCELLED: _TaskState.ValueType  # 3
     """Cancelled before it was dispatched."""
     TASK_STATE_FAILED: _TaskState.ValueType  # 4
-    """Could not be handed on; fail_reason says why."""
+    """Could not be handed on, or no attempt is left; fail_reason says why. A dead letter: RedriveTask does it all over."""
+    TASK_STATE_RUNNING: _TaskState.ValueType  # 5
+    """Handed on, and an attempt is at work for at least half a second."""
+    TASK_STATE_SUCCEEDED: _TaskState.ValueType  # 6
+    TASK_STATE_RETRYING: _TaskState.ValueType  # 7
+    """An attempt has failed, and the next one waits for its due time."""
+    TASK_STATE_EXPIRED: _TaskState.ValueType  # 8
+    """No attempt could be started by start_by."""
 
 class TaskState(_TaskState, metaclass=_TaskStateEnumTypeWrapper): ...
 
@@ -70,8 +77,43 @@ TASK_STATE_DISPATCHED: TaskState.ValueType  # 2
 TASK_STATE_CANCELLED: TaskState.ValueType  # 3
 """Cancelled before it was dispatched."""
 TASK_STATE_FAILED: TaskState.ValueType  # 4
-"""Could not be handed on; fail_reason says why."""
+"""Could not be handed on, or no attempt is left; fail_reason says why. A dead letter: RedriveTask does it all over."""
+TASK_STATE_RUNNING: TaskState.ValueType  # 5
+"""Handed on, and an attempt is at work for at least half a second."""
+TASK_STATE_SUCCEEDED: TaskState.ValueType  # 6
+TASK_STATE_RETRYING: TaskState.ValueType  # 7
+"""An attempt has failed, and the next one waits for its due time."""
+TASK_STATE_EXPIRED: TaskState.ValueType  # 8
+"""No attempt could be started by start_by."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
+
+class _AttemptOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttemptOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ATTEMPT_OUTCOME_UNSPECIFIED: _AttemptOutcome.ValueType  # 0
+    """Nobody has said yet."""
+    ATTEMPT_OUTCOME_SUCCEEDED: _AttemptOutcome.ValueType  # 1
+    ATTEMPT_OUTCOME_FAILED: _AttemptOutcome.ValueType  # 2
+    ATTEMPT_OUTCOME_TIMED_OUT: _AttemptOutcome.ValueType  # 3
+    """Nobody said how it ended while its lease stood."""
+    ATTEMPT_OUTCOME_EXPIRED: _AttemptOutcome.ValueType  # 4
+    """It was not begun by start_by."""
+
+class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
+    """How an attempt ended."""
+
+ATTEMPT_OUTCOME_UNSPECIFIED: AttemptOutcome.ValueType  # 0
+"""Nobody has said yet."""
+ATTEMPT_OUTCOME_SUCCEEDED: AttemptOutcome.ValueType  # 1
+ATTEMPT_OUTCOME_FAILED: AttemptOutcome.ValueType  # 2
+ATTEMPT_OUTCOME_TIMED_OUT: AttemptOutcome.ValueType  # 3
+"""Nobody said how it ended while its lease stood."""
+ATTEMPT_OUTCOME_EXPIRED: AttemptOutcome.ValueType  # 4
+"""It was not begun by start_by."""
+Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
 class _TaskOrder:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -112,6 +154,8 @@ class _CancelOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelO
     """It had been cancelled before."""
     CANCEL_OUTCOME_ALREADY_FAILED: _CancelOutcome.ValueType  # 4
     """It had failed before."""
+    CANCEL_OUTCOME_ALREADY_SUCCEEDED: _CancelOutcome.ValueType  # 5
+    CANCEL_OUTCOME_ALREADY_EXPIRED: _CancelOutcome.ValueType  # 6
 
 class CancelOutcome(_CancelOutcome, metaclass=_CancelOutcomeEnumTypeWrapper):
     """What became of a cancel."""
@@ -125,6 +169,8 @@ CANCEL_OUTCOME_ALREADY_CANCELLED: CancelOutcome.ValueType  # 3
 """It had been cancelled before."""
 CANCEL_OUTCOME_ALREADY_FAILED: CancelOutcome.ValueType  # 4
 """It had failed before."""
+CANCEL_OUTCOME_ALREADY_SUCCEEDED: CancelOutcome.ValueType  # 5
+CANCEL_OUTCOME_ALREADY_EXPIRED: CancelOutcome.ValueType  # 6
 Global___CancelOutcome: _TypeAlias = CancelOutcome  # noqa: Y015
 
 class _UpdateOutcome:
@@ -140,6 +186,8 @@ class _UpdateOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpdateO
     """Too late: it was dispatched, and this says so for good."""
     UPDATE_OUTCOME_ALREADY_CANCELLED: _UpdateOutcome.ValueType  # 3
     UPDATE_OUTCOME_ALREADY_FAILED: _UpdateOutcome.ValueType  # 4
+    UPDATE_OUTCOME_ALREADY_SUCCEEDED: _UpdateOutcome.ValueType  # 5
+    UPDATE_OUTCOME_ALREADY_EXPIRED: _UpdateOutcome.ValueType  # 6
 
 class UpdateOutcome(_UpdateOutcome, metaclass=_UpdateOutcomeEnumTypeWrapper):
     """What became of a change."""
@@ -151,7 +199,124 @@ UPDATE_OUTCOME_ALREADY_DISPATCHED: UpdateOutcome.ValueType  # 2
 """Too late: it was dispatched, and this says so for good."""
 UPDATE_OUTCOME_ALREADY_CANCELLED: UpdateOutcome.ValueType  # 3
 UPDATE_OUTCOME_ALREADY_FAILED: UpdateOutcome.ValueType  # 4
+UPDATE_OUTCOME_ALREADY_SUCCEEDED: UpdateOutcome.ValueType  # 5
+UPDATE_OUTCOME_ALREADY_EXPIRED: UpdateOutcome.ValueType  # 6
 Global___UpdateOutcome: _TypeAlias = UpdateOutcome  # noqa: Y015
+
+@_typing.final
+class RetryPolicy(_message.Message):
+    """How often, and how far apart, an attempt that has failed is followed by another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    INITIAL_DELAY_FIELD_NUMBER: _builtins.int
+    MULTIPLIER_FIELD_NUMBER: _builtins.int
+    MAX_DELAY_FIELD_NUMBER: _builtins.int
+    MAX_ELAPSED_FIELD_NUMBER: _builtins.int
+    NON_RETRYABLE_ERRORS_FIELD_NUMBER: _builtins.int
+    max_attempts: _builtins.int
+    """The first one among them. Left out: 10; 1 to 1,000."""
+    multiplier: _builtins.float
+    """By which the longest pause grows with each attempt. Left out: 2; 1 to 100."""
+    @_builtins.property
+    def initial_delay(self) -> _duration_pb2.Duration:
+        """The longest pause behind the first attempt; how long it is, is drawn from 0 to there. Left out: 1 s; at most max_delay."""
+
+    @_builtins.property
+    def max_delay(self) -> _duration_pb2.Duration:
+        """What it grows to. Left out: 5 min, or initial_delay if that is longer; at most 400 days."""
+
+    @_builtins.property
+    def max_elapsed(self) -> _duration_pb2.Duration:
+        """No attempt is due later than this after the task was. Left out: as long as there are attempts; at most 400 days."""
+
+    @_builtins.property
+    def non_retryable_errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Types of errors after which there is no other attempt. At most 20, of 1 to 200 characters each."""
+
+    def __init__(
+        self,
+        *,
+        max_attempts: _builtins.int | None = ...,
+        initial_delay: _duration_pb2.Duration | None = ...,
+        multiplier: _builtins.float | None = ...,
+        max_delay: _duration_pb2.Duration | None = ...,
+        max_elapsed: _duration_pb2.Duration | None = ...,
+        non_retryable_errors: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_multiplier", b"_multiplier", "initial_delay", b"initial_delay", "max_attempts", b"max_attempts", "max_delay", b"max_delay", "max_elapsed", b"max_elapsed", "multiplier", b"multiplier"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_multiplier", b"_multiplier", "initial_delay", b"initial_delay", "max_attempts", b"max_attempts", "max_delay", b"max_delay", "max_elapsed", b"max_elapsed", "multiplier", b"multiplier", "non_retryable_errors", b"non_retryable_errors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
+    _WhichOneofReturnType__multiplier: _TypeAlias = _typing.Literal["multiplier"]  # noqa: Y015
+    _WhichOneofArgType__multiplier: _TypeAlias = _typing.Literal["_multiplier", b"_multiplier"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__multiplier) -> _WhichOneofReturnType__multiplier | None: ...
+
+Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
+
+@_typing.final
+class Attempt(_message.Message):
+    """One entry of the execution log. (task_id, generation, attempt) names it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ERROR_TRACE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    RETRY_TIME_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    attempt: _builtins.int
+    worker: _builtins.str
+    """As whoever was at work called itself."""
+    outcome: Global___AttemptOutcome.ValueType
+    error_type: _builtins.str
+    error_message: _builtins.str
+    error_trace: _builtins.str
+    result: _builtins.bytes
+    """What it said that came of it."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def retry_time(self) -> _timestamp_pb2.Timestamp:
+        """When the next attempt is due, if this one has failed and another one follows."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        worker: _builtins.str = ...,
+        outcome: Global___AttemptOutcome.ValueType = ...,
+        error_type: _builtins.str = ...,
+        error_message: _builtins.str = ...,
+        error_trace: _builtins.str = ...,
+        result: _builtins.bytes = ...,
+        retry_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "retry_time", b"retry_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "end_time", b"end_time", "error_message", b"error_message", "error_trace", b"error_trace", "error_type", b"error_type", "generation", b"generation", "outcome", b"outcome", "result", b"result", "retry_time", b"retry_time", "start_time", b"start_time", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
@@ -195,6 +360,12 @@ class Task(_message.Message):
     FAIL_TIME_FIELD_NUMBER: _builtins.int
     FAIL_REASON_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    SUCCESS_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    START_BY_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
+    LAST_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     namespace: _builtins.str
     queue: _builtins.str
@@ -209,6 +380,7 @@ class Task(_message.Message):
     """The nth dispatch."""
     fail_reason: _builtins.str
     idempotency_key: _builtins.str
+    last_error: _builtins.str
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -223,6 +395,24 @@ class Task(_message.Message):
     def cancel_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def fail_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def success_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it expired."""
+
+    @_builtins.property
+    def start_by(self) -> _timestamp_pb2.Timestamp:
+        """No attempt starts later."""
+
+    @_builtins.property
+    def retry(self) -> Global___RetryPolicy:
+        """Without: that of its queue."""
+
+    @_builtins.property
+    def last_attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
+        """GetTask alone tells these: the last 20 attempts, the newest one last, and why the last one that failed did."""
+
     def __init__(
         self,
         *,
@@ -244,10 +434,16 @@ class Task(_message.Message):
         fail_time: _timestamp_pb2.Timestamp | None = ...,
         fail_reason: _builtins.str = ...,
         idempotency_key: _builtins.str = ...,
+        success_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        start_by: _timestamp_pb2.Timestamp | None = ...,
+        retry: Global___RetryPolicy | None = ...,
+        last_attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        last_error: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "fail_time", b"fail_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "expire_time", b"expire_time", "fail_time", b"fail_time", "retry", b"retry", "start_by", b"start_by", "success_time", b"success_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "state", b"state", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "expire_time", b"expire_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "idempotency_key", b"idempotency_key", "last_attempts", b"last_attempts", "last_error", b"last_error", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "state", b"state", "success_time", b"success_time", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -288,6 +484,9 @@ class CreateTaskRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     CONTENT_TYPE_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
+    START_BY_FIELD_NUMBER: _builtins.int
+    EXPIRE_AFTER_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Empty: "default"."""
     queue: _builtins.str
@@ -310,6 +509,18 @@ class CreateTaskRequest(_message.Message):
     def due_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def retry(self) -> Global___RetryPolicy:
+        """Without: what the queue has."""
+
+    @_builtins.property
+    def start_by(self) -> _timestamp_pb2.Timestamp:
+        """Not before the task is due, and at most 400 days after."""
+
+    @_builtins.property
+    def expire_after(self) -> _duration_pb2.Duration:
+        """After it is due."""
+
     def __init__(
         self,
         *,
@@ -324,13 +535,21 @@ class CreateTaskRequest(_message.Message):
         task_id: _builtins.str = ...,
         content_type: _builtins.str = ...,
         idempotency_key: _builtins.str = ...,
+        retry: Global___RetryPolicy | None = ...,
+        start_by: _timestamp_pb2.Timestamp | None = ...,
+        expire_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due_time", b"due_time", "when", b"when"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due_time", b"due_time", "expire_after", b"expire_after", "expiry", b"expiry", "retry", b"retry", "start_by", b"start_by", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expire_after", b"expire_after", "expiry", b"expiry", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_expiry: _TypeAlias = _typing.Literal["start_by", "expire_after"]  # noqa: Y015
+    _WhichOneofArgType_expiry: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["due_time", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_expiry) -> _WhichOneofReturnType_expiry | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_when) -> _WhichOneofReturnType_when | None: ...
 
 Global___CreateTaskRequest: _TypeAlias = CreateTaskRequest  # noqa: Y015
@@ -807,3 +1026,194 @@ class RunTaskNowResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunTaskNowResponse: _TypeAlias = RunTaskNowResponse  # noqa: Y015
+
+@_typing.final
+class RedriveTaskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    task_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTaskRequest: _TypeAlias = RedriveTaskRequest  # noqa: Y015
+
+@_typing.final
+class RedriveTaskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    outcome: Global___UpdateOutcome.ValueType
+    """UPDATED: it waits, or goes now."""
+    @_builtins.property
+    def task(self) -> Global___Task:
+        """The task as it is now, where it was updated."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___UpdateOutcome.ValueType = ...,
+        task: Global___Task | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveTaskResponse: _TypeAlias = RedriveTaskResponse  # noqa: Y015
+
+@_typing.final
+class ListAttemptsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    task_id: _builtins.str
+    page_size: _builtins.int
+    """0: 100. At most 1,000; a page may have fewer, as it is bounded in bytes, too."""
+    page_token: _builtins.str
+    """Where the page of this next_page_token ended."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAttemptsRequest: _TypeAlias = ListAttemptsRequest  # noqa: Y015
+
+@_typing.final
+class ListAttemptsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty: there are no more."""
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]: ...
+    def __init__(
+        self,
+        *,
+        attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAttemptsResponse: _TypeAlias = ListAttemptsResponse  # noqa: Y015
+
+@_typing.final
+class CountTasksRequest(_message.Message):
+    """As ListTasksRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DUE_FROM_FIELD_NUMBER: _builtins.int
+    DUE_UNTIL_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    queue: _builtins.str
+    """Empty: all queues."""
+    type: _builtins.str
+    state: Global___TaskState.ValueType
+    @_builtins.property
+    def due_from(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def due_until(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        type: _builtins.str = ...,
+        state: Global___TaskState.ValueType = ...,
+        due_from: _timestamp_pb2.Timestamp | None = ...,
+        due_until: _timestamp_pb2.Timestamp | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_from", b"due_from", "due_until", b"due_until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["due_from", b"due_from", "due_until", b"due_until", "metadata", b"metadata", "namespace", b"namespace", "queue", b"queue", "state", b"state", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTasksRequest: _TypeAlias = CountTasksRequest  # noqa: Y015
+
+@_typing.final
+class CountTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    exact: _builtins.bool
+    """False: there are at least so many. A count ends at about 100,000 tasks, or after about 5 s."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        exact: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "exact", b"exact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountTasksResponse: _TypeAlias = CountTasksResponse  # noqa: Y015

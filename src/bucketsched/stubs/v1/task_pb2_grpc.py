@@ -70,6 +70,21 @@ class TaskServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.FromString,
                 _registered_method=True)
+        self.RedriveTask = channel.unary_unary(
+                '/bucketsched.v1.TaskService/RedriveTask',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.RedriveTaskRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.RedriveTaskResponse.FromString,
+                _registered_method=True)
+        self.ListAttempts = channel.unary_unary(
+                '/bucketsched.v1.TaskService/ListAttempts',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.ListAttemptsRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.ListAttemptsResponse.FromString,
+                _registered_method=True)
+        self.CountTasks = channel.unary_unary(
+                '/bucketsched.v1.TaskService/CountTasks',
+                request_serializer=bucketsched_dot_v1_dot_task__pb2.CountTasksRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_task__pb2.CountTasksResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
@@ -126,6 +141,28 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedriveTask(self, request, context):
+        """Does a task all over that has FAILED or EXPIRED: it is due now, one generation up, with all of its attempts. One that
+        waits stays as it is, so the same request may be sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAttempts(self, request, context):
+        """The execution log of a task, oldest first: of its attempts the last 1,000.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountTasks(self, request, context):
+        """How many tasks a listing would find, as far as a walk of bounded length tells.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +200,21 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.RunTaskNow,
                     request_deserializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.SerializeToString,
+            ),
+            'RedriveTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveTask,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.RedriveTaskRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.RedriveTaskResponse.SerializeToString,
+            ),
+            'ListAttempts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAttempts,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.ListAttemptsRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.ListAttemptsResponse.SerializeToString,
+            ),
+            'CountTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountTasks,
+                    request_deserializer=bucketsched_dot_v1_dot_task__pb2.CountTasksRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_task__pb2.CountTasksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +407,87 @@ class TaskService:
             '/bucketsched.v1.TaskService/RunTaskNow',
             bucketsched_dot_v1_dot_task__pb2.RunTaskNowRequest.SerializeToString,
             bucketsched_dot_v1_dot_task__pb2.RunTaskNowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/RedriveTask',
+            bucketsched_dot_v1_dot_task__pb2.RedriveTaskRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.RedriveTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAttempts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/ListAttempts',
+            bucketsched_dot_v1_dot_task__pb2.ListAttemptsRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.ListAttemptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.TaskService/CountTasks',
+            bucketsched_dot_v1_dot_task__pb2.CountTasksRequest.SerializeToString,
+            bucketsched_dot_v1_dot_task__pb2.CountTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

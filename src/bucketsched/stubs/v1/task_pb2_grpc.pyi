@@ -50,6 +50,14 @@ class TaskServiceStub:
     """
     RunTaskNow: _grpc.UnaryUnaryMultiCallable[_task_pb2.RunTaskNowRequest, _task_pb2.RunTaskNowResponse]
     """Makes a task that waits due now."""
+    RedriveTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.RedriveTaskRequest, _task_pb2.RedriveTaskResponse]
+    """Does a task all over that has FAILED or EXPIRED: it is due now, one generation up, with all of its attempts. One that
+    waits stays as it is, so the same request may be sent again.
+    """
+    ListAttempts: _grpc.UnaryUnaryMultiCallable[_task_pb2.ListAttemptsRequest, _task_pb2.ListAttemptsResponse]
+    """The execution log of a task, oldest first: of its attempts the last 1,000."""
+    CountTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.CountTasksRequest, _task_pb2.CountTasksResponse]
+    """How many tasks a listing would find, as far as a walk of bounded length tells."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -73,6 +81,14 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """
     RunTaskNow: _aio.UnaryUnaryMultiCallable[_task_pb2.RunTaskNowRequest, _task_pb2.RunTaskNowResponse]  # type: ignore[assignment]
     """Makes a task that waits due now."""
+    RedriveTask: _aio.UnaryUnaryMultiCallable[_task_pb2.RedriveTaskRequest, _task_pb2.RedriveTaskResponse]  # type: ignore[assignment]
+    """Does a task all over that has FAILED or EXPIRED: it is due now, one generation up, with all of its attempts. One that
+    waits stays as it is, so the same request may be sent again.
+    """
+    ListAttempts: _aio.UnaryUnaryMultiCallable[_task_pb2.ListAttemptsRequest, _task_pb2.ListAttemptsResponse]  # type: ignore[assignment]
+    """The execution log of a task, oldest first: of its attempts the last 1,000."""
+    CountTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.CountTasksRequest, _task_pb2.CountTasksResponse]  # type: ignore[assignment]
+    """How many tasks a listing would find, as far as a walk of bounded length tells."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Creates, reads, changes and cancels tasks."""
@@ -135,5 +151,31 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.RunTaskNowResponse, _abc.Awaitable[_task_pb2.RunTaskNowResponse]]:
         """Makes a task that waits due now."""
+
+    @_abc_1.abstractmethod
+    def RedriveTask(
+        self,
+        request: _task_pb2.RedriveTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.RedriveTaskResponse, _abc.Awaitable[_task_pb2.RedriveTaskResponse]]:
+        """Does a task all over that has FAILED or EXPIRED: it is due now, one generation up, with all of its attempts. One that
+        waits stays as it is, so the same request may be sent again.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAttempts(
+        self,
+        request: _task_pb2.ListAttemptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.ListAttemptsResponse, _abc.Awaitable[_task_pb2.ListAttemptsResponse]]:
+        """The execution log of a task, oldest first: of its attempts the last 1,000."""
+
+    @_abc_1.abstractmethod
+    def CountTasks(
+        self,
+        request: _task_pb2.CountTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.CountTasksResponse, _abc.Awaitable[_task_pb2.CountTasksResponse]]:
+        """How many tasks a listing would find, as far as a walk of bounded length tells."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
