@@ -15,7 +15,8 @@ from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.journal_record import JournalRecord, Section, decode
 from bucketsched.core.message import Message, TaskEvent, from_headers
-from bucketsched.core.task import FactKind, Mark, RowRef, TaskRow, bucket_end_ms
+from bucketsched.core.task import NO_BODY, FactKind, Mark, RowRef, Stage, TaskRow, at_stage, bucket_end_ms, stage_of
+from bucketsched.poller.successors import successor
 from bucketsched.ports import CancelResult
 
 from .clock import WorldTime
@@ -113,7 +114,8 @@ class Invariants(StoreObserver):
         self._dispatched: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
         self._cancelled: set[tuple[bytes, bytes]] = set()
         self._kinds_of: dict[tuple[bytes, bytes], set[FactKind]] = {}
-        self._moved_to: dict[tuple[bytes, bytes, int], int] = {}
+        self._made: dict[tuple[bytes, bytes, int, int], int] = {}
+        """When rows that moves and retries have made are due: by namespace, task, generation and attempt."""
         self._closed: dict[int, int] = {}
         self._stored: dict[int, dict[bytes, float]] = {}
         self.offered: dict[bytes, float] = {}
@@ -174,25 +176,29 @@ class Invariants(StoreObserver):
             self._settle(ref, FactKind.DISPATCHED, lane, offset)
         for other in section.others:
             self._settle(other.ref, other.kind, lane, offset)
-            if other.kind is FactKind.MOVED:
-                row = RowRef.unpack(other.ref)
-                self._moved_to[row.namespace_id, row.task_id, row.generation + 1] = other.new_due_ms
+            if other.new_due_ms:
+                made = RowRef.unpack(successor(other.ref, other.new_due_ms, NO_BODY).ref)
+                self._made[made[1:]] = made.due_ms
         for bucket in section.closed:
             self._check_closed(range_id, bucket)
 
     def _settle(self, ref: bytes, kind: FactKind, lane: int, offset: int) -> None:
-        name, row = self.name_of(ref), RowRef.unpack(ref)
+        name, row = self.name_of(ref), RowRef.unpack(at_stage(ref, Stage.DISPATCH))
         before = self.fates.get(ref)
         if before is not None:
             invariant = "I3" if kind is before.kind is FactKind.DISPATCHED else "I4"
+            invariant = "I13" if stage_of(ref) is Stage.OUTCOME else invariant
             where = f"lane {before.lane} offset {before.offset}, and again"
             self.fail(invariant, f"{name} is settled twice: {before.kind.name} in {where}: {kind.name}", name)
         self.fates[ref] = Fate(kind, lane, offset, self._time.ms())
         key = (row.namespace_id, row.task_id)
         self._kinds_of.setdefault(key, set()).add(kind)
-        if row.generation:
-            due_ms = self._moved_to.get((*key, row.generation))
-            self.expect(due_ms == row.due_ms, "I3", f"{name} has no move that made it", name)
+        if row.generation or row.attempt > 1:
+            due_ms = self._made.get(row[1:])
+            self.expect(due_ms == row.due_ms, "I3", f"{name} has no move or retry that made it", name)
+        if stage_of(ref) is Stage.OUTCOME:
+            dispatched = (row.generation, row.attempt) in self._dispatched.get(key, [])
+            self.expect(dispatched, "I13", f"{name} has an outcome and was not dispatched", name)
         if kind is FactKind.DISPATCHED:
             self.expect(key not in self._cancelled, "I4", f"{name} is dispatched after its cancel", name)
             before_it = self._dispatched.setdefault(key, [])
@@ -261,9 +267,15 @@ class Invariants(StoreObserver):
         """See StoreObserver. A fact is written after its record, never ahead of it."""
         for mark in marks:
             fate, name = self.fates.get(mark.ref), self.name_of(mark.ref)
-            if fate is None or fate.kind is not mark.kind:
+            if (fate is None or fate.kind is not mark.kind) and not self._went_on(mark):
                 has = fate.kind.name if fate else "nothing"
                 self.fail("I5", f"{name} is marked {mark.kind.name}, the journal says {has}", name)
+
+    def _went_on(self, mark: Mark) -> bool:
+        """True for a home row's pointer to the newest place of a task that went on from there, in whatever way."""
+        fates = (self.fates.get(at_stage(mark.ref, stage)) for stage in Stage)
+        made = {fate.kind for fate in fates if fate is not None} & {FactKind.MOVED, FactKind.RETRIED}
+        return mark.kind is FactKind.MOVED and bool(made)
 
     def inserted(self, rows: Sequence[TaskRow]) -> None:
         """See StoreObserver."""
@@ -297,6 +309,8 @@ class Invariants(StoreObserver):
             CancelResult.ALREADY_CANCELLED: FactKind.CANCELLED,
             CancelResult.ALREADY_DISPATCHED: FactKind.DISPATCHED,
             CancelResult.ALREADY_FAILED: FactKind.FAILED,
+            CancelResult.ALREADY_SUCCEEDED: FactKind.SUCCEEDED,
+            CancelResult.ALREADY_EXPIRED: FactKind.EXPIRED,
         }.get(result)
         right = wanted is None or wanted in kinds
         self.expect(right, "I4", f"{request.name} is told {result.value}, the journal has {kinds}", name, request.name)
@@ -332,12 +346,8 @@ class Invariants(StoreObserver):
         return [r for r in self.requests if r.told is Told.ACKNOWLEDGED and not final & self._kinds(r)]
 
     def unsettled_moves(self) -> list[bytes]:
-        """Moved rows whose successor is not settled."""
-        return [
-            task_id
-            for (namespace_id, task_id, generation), due_ms in self._moved_to.items()
-            if RowRef(due_ms, namespace_id, task_id, generation, 1).pack() not in self.fates
-        ]
+        """Rows that were moved, or retried, and whose successor is not settled."""
+        return [rest[1] for rest, due_ms in self._made.items() if RowRef(due_ms, *rest).pack() not in self.fates]
 
     def in_time(self, healed_ms: float, within_ms: float) -> None:
         """After all faults have ended: nothing stays undone for so long."""
@@ -358,5 +368,6 @@ class Invariants(StoreObserver):
         for request in self.requests:
             if CancelResult.CANCELLED in request.cancels:
                 name = request.task_id[-4:].hex()
-                gone = FactKind.DISPATCHED not in self._kinds(request)
+                kinds = self._kinds(request)  # of a task that was retried, an attempt before the cancel has gone
+                gone = FactKind.DISPATCHED not in kinds or FactKind.RETRIED in kinds
                 self.expect(gone, "I4", f"{request.name} was cancelled and dispatched", request.name, name)

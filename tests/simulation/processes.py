@@ -15,9 +15,12 @@ from bucketsched.coordinator.death_watch import DeathWatch
 from bucketsched.coordinator.planning import Coordinator, PlanningLimits
 from bucketsched.coordinator.trimmer import JournalTrimmer
 from bucketsched.core.errors import Unavailable
+from bucketsched.core.execution import AttemptReport, EndResult
 from bucketsched.core.task import TaskRow
 from bucketsched.core.validation import Limits
 from bucketsched.delivery.hub import WorkerHub
+from bucketsched.delivery.outcomes import OwnerOutcomes
+from bucketsched.encoding.attempts import report_message, report_of
 from bucketsched.encoding.rows import row_from_message, row_message
 from bucketsched.poller.limits import LaneLimits
 from bucketsched.ports import CancelResult, HintAnswer, Member
@@ -168,10 +171,11 @@ class Life:
                 SimReadyCalls(node),
             )
             self.poller.objection = lambda: node.objection
+        owners = SimOwners(self, self.membership, servers.constants, node.clock, self.process.name, self.poller)
         if "api" in roles:
-            self._make_api(store, catalog)
+            self._make_api(store, catalog, owners)
         self.serving = True
-        working = [asyncio.create_task(part) for part in self._parts(member)]
+        working = [asyncio.create_task(part) for part in self._parts(member, store, owners)]
         try:
             done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -185,9 +189,8 @@ class Life:
                 await self.tasks.close()
             await self.membership.leave()
 
-    def _make_api(self, store: SimTaskStore, catalog: SimCatalog) -> None:
+    def _make_api(self, store: SimTaskStore, catalog: SimCatalog, owners: SimOwners) -> None:
         node, servers = self.node, self.node.servers
-        owners = SimOwners(self, self.membership, servers.constants, node.clock, self.process.name, self.poller)
         self.tasks = TaskService(
             store,
             SimKeyStore(servers.keys, node.servers.network, node.name),
@@ -199,7 +202,7 @@ class Life:
             node.rng.getrandbits,
         )
 
-    def _parts(self, member: Member) -> list[Coroutine[Any, Any, None]]:
+    def _parts(self, member: Member, store: SimTaskStore, owners: SimOwners) -> list[Coroutine[Any, Any, None]]:
         node, servers = self.node, self.node.servers
         parts: list[Coroutine[Any, Any, None]] = []
         if self.poller is not None:
@@ -207,7 +210,9 @@ class Life:
         else:
             parts.append(self._stay_member(member))
         if "deliver" in node.settings.roles:
-            hub = WorkerHub(SimDeliveries(servers.groups, servers.network, node.name), node.clock)
+            outcomes = OwnerOutcomes(owners, store, node.clock)
+            parts.append(outcomes.run())
+            hub = WorkerHub(SimDeliveries(servers.groups, servers.network, node.name), outcomes, node.clock)
             for number in range(node.rng.randrange(1, 3)):
                 worker = Worker(hub, servers.worker_queue, servers.invariants, node.rng)
                 worker.healthy = lambda: servers.healed
@@ -292,6 +297,14 @@ class SimLink:
     async def cancel(self, namespace_id: bytes, task_id: bytes) -> CancelResult | HintAnswer | None:
         """None: not reached."""
         return await self._ask(lambda poller: poller.cancel(namespace_id, task_id))
+
+    async def finish(self, reports: Sequence[AttemptReport]) -> list[EndResult | None]:
+        """One answer a report; None: not known."""
+        sent = [report_message(report) for report in reports]
+        answers = await self._ask(lambda poller: poller.finish([report_of(message) for message in sent]))
+        if answers is None:
+            return [None] * len(reports)
+        return [answer if isinstance(answer, EndResult) else None for answer in answers]
 
     async def close(self) -> None:
         """Nothing is kept."""
