@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
-from tests.nodes import Cluster, now_ms, until
+from tests.nodes import Cluster, now_ms, until, until_state
 
-from bucketsched import Client, CreatedTask, NewTask, Task, Worker
+from bucketsched import Client, CreatedTask, NewTask, NoRetry, RetryAfter, Task, TaskState, Worker
 
 pytestmark = pytest.mark.stack
 
@@ -85,20 +85,38 @@ async def test_what_was_due_before_there_was_a_worker_waits_for_one(client: Clie
     assert sorted(done) == sorted(task.id for task in tasks)
 
 
-async def test_a_failed_attempt_is_offered_again(client: Client, queue: str) -> None:
-    worker = Worker(client, queue, retry_delay=lambda _: 0.2)
+async def test_a_failed_attempt_is_followed_by_another_and_all_are_on_record(client: Client, queue: str) -> None:
+    worker = Worker(client, queue)
     tried: list[str] = []
+    once: set[str] = set()
 
     @worker.task("job")
-    async def job(task: Task) -> None:
+    async def job(task: Task) -> str:
         tried.append(task.key)
-        if tried.count(task.key) < 3:
-            raise RuntimeError("not yet")
+        once.add(task.once("charge"))
+        if len(tried) < 3:
+            raise RuntimeError("not yet") if len(tried) == 1 else RetryAfter(0.3, "busy")
+        return "done"
 
     async with working(worker):
         [task] = await create(client, queue, [0.1])
-        await until(lambda: len(tried) == 3, "the third try")
-    assert tried == [f"{task.id}/0/1"] * 3
+        await until(lambda: len(tried) == 3, "the third attempt")
+        await until_state(client, task, TaskState.SUCCEEDED)
+    assert tried == [f"{task.id}/0/{attempt}" for attempt in (1, 2, 3)]
+    assert len(once) == 1
+
+
+async def test_a_task_that_fails_for_good_is_a_dead_letter(client: Client, queue: str) -> None:
+    worker = Worker(client, queue)
+
+    @worker.task("job")
+    async def job(task: Task) -> None:
+        raise NoRetry("no such customer") from LookupError("customer 7")
+
+    async with working(worker):
+        [task] = await create(client, queue, [0.1])
+        await until_state(client, task, TaskState.FAILED)
+    assert (await client.get(task.id)).fail_reason == "LookupError: customer 7"
 
 
 async def test_a_dead_deliver_process_loses_nothing(cluster: Cluster, client: Client, queue: str) -> None:
