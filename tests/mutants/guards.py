@@ -481,6 +481,22 @@ GUARDS = [
         (CHANGE,),
     ),
     Guard(
+        "a-change-that-was-made-is-made",
+        "who asks again because an answer was lost must not think that somebody else came before",
+        "poller/changes.py",
+        "made = change.generation == row.generation - 1 and body == row.body",
+        "made = False",
+        (CHANGE,),
+    ),
+    Guard(
+        "a-generation-that-the-store-does-not-show-yet-counts",
+        "else a change is refused for another generation than the newest one",
+        "poller/changes.py",
+        "for stage in Stage)",
+        "for stage in (Stage.OUTCOME, Stage.REDRIVE))",
+        (CHANGE,),
+    ),
+    Guard(
         "the-journal-carries-the-changed-body",
         "who takes the range would write the old body at the new place",
         "poller/batch.py",

@@ -112,6 +112,36 @@ async def test_a_generation_that_is_asked_for_is_the_one_that_is_changed() -> No
     await world.close()
 
 
+async def test_a_change_of_a_generation_that_is_asked_for_again_is_confirmed_again() -> None:
+    """Its answer was lost; whoever asks must not think that somebody else came before."""
+    world = await World().prepare()
+    process = await world.process("a")
+    row = world.row(FAR_MS)
+    await world.create(row)
+    first = await change(world, process, row, payload=b"1", generation=0)
+    assert await change(world, process, row, payload=b"1", generation=0) == first
+    await change(world, process, row, payload=b"2")
+    assert (await change(world, process, row, payload=b"1", generation=0)).result is ChangeResult.OTHER_GENERATION
+    await world.close()
+
+
+async def test_a_generation_that_the_store_does_not_show_yet_is_no_other_one() -> None:
+    world = await World().prepare()
+    process = await world.process("a")
+    row = world.row(FAR_MS)
+    await world.create(row)
+    world.store.hold("insert")
+    assert (await change(world, process, row, payload=b"1")).result is ChangeResult.CHANGED
+    asked = asyncio.create_task(process.lane.change(NAMESPACE, row.task_id, TaskChange(payload=b"2", generation=1)))
+    await world.pass_ms(500)
+    world.store.let_go("insert")
+    await world.until(asked.done)
+    changed = asked.result()
+    assert isinstance(changed, Changed)
+    assert (changed.result, changed.row and changed.row.generation) == (ChangeResult.CHANGED, 2)
+    await world.close()
+
+
 async def test_it_may_be_too_late() -> None:
     world = await World().prepare()
     process = await world.process("a")

@@ -108,9 +108,10 @@ class Changes:
                 again = change.again and stored.facts.settled and kind_of(stored.facts) in AGAIN
                 if stored.facts.settled and not again:
                     return Changed(_CHANGE_RESULTS[kind_of(stored.facts)], row)
-                if change.generation not in (None, row.generation):
-                    return Changed(ChangeResult.OTHER_GENERATION, row)
                 body = change.applied_to(row.body)
+                if change.generation not in (None, row.generation):
+                    made = change.generation == row.generation - 1 and body == row.body  # its answer was lost
+                    return Changed(ChangeResult.CHANGED if made else ChangeResult.OTHER_GENERATION, row)
                 as_asked = body == row.body or change.again  # of one that waits nothing is done again
                 if as_asked and not again and owned.status(row.ref) in (None, QUEUED):
                     return Changed(ChangeResult.CHANGED, row)
@@ -304,8 +305,8 @@ class Changes:
 
 def _went_on(owned: OwnedRange, ref: bytes) -> bool:
     """True if the task has gone on from this row, by a record that the store may not show yet."""
-    later = (owned.status(at_stage(ref, stage)) for stage in (Stage.OUTCOME, Stage.REDRIVE))
-    return any(status in (FactKind.RETRIED, FactKind.MOVED) for status in later)
+    later = (owned.status(at_stage(ref, stage)) for stage in Stage)
+    return any(status is not None and status % MARKED in (FactKind.RETRIED, FactKind.MOVED) for status in later)
 
 
 def _future() -> asyncio.Future[tuple[FactKind, int]]:
