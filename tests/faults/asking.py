@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from bucketsched import CancelOutcome, Client, CreatedTask, TaskInfo, TaskState, UpdateOutcome
+from bucketsched import Client, CreatedTask, TaskInfo
 from bucketsched.client.model import EPOCH
 from bucketsched.errors import AlreadyExists, BucketschedError, FailedPrecondition, NotFound, RequestError, Unavailable
 
@@ -18,27 +18,25 @@ from .model import Op, Outcome, Version, body_of
 TIMEOUT_S = 8.0
 """How long the client tries before it says that it does not know."""
 NOTE_MAX = 200
-CANCELS = {
-    CancelOutcome.CANCELLED: Outcome.CANCELLED,
-    CancelOutcome.ALREADY_CANCELLED: Outcome.CANCELLED,
-    CancelOutcome.ALREADY_DISPATCHED: Outcome.TOO_LATE,
-    CancelOutcome.ALREADY_FAILED: Outcome.FAILED,
+TOO_LATE = {
+    "ALREADY_CANCELLED": Outcome.CANCELLED,
+    "ALREADY_DISPATCHED": Outcome.TOO_LATE,
+    "ALREADY_SUCCEEDED": Outcome.TOO_LATE,
+    "ALREADY_EXPIRED": Outcome.TOO_LATE,
+    "ALREADY_FAILED": Outcome.FAILED,
 }
-UPDATES = {
-    UpdateOutcome.UPDATED: Outcome.UPDATED,
-    UpdateOutcome.ALREADY_CANCELLED: Outcome.CANCELLED,
-    UpdateOutcome.ALREADY_DISPATCHED: Outcome.TOO_LATE,
-    UpdateOutcome.ALREADY_FAILED: Outcome.FAILED,
-}
+CANCELS = {"CANCELLED": Outcome.CANCELLED, **TOO_LATE}
+UPDATES = {"UPDATED": Outcome.UPDATED, **TOO_LATE}
 STATES = {
-    TaskState.PENDING: Outcome.PENDING,
-    TaskState.DISPATCHED: Outcome.DISPATCHED,
-    TaskState.CANCELLED: Outcome.CANCELLED,
-    TaskState.FAILED: Outcome.FAILED,
-    TaskState.RUNNING: Outcome.DISPATCHED,
-    TaskState.SUCCEEDED: Outcome.DISPATCHED,
-    TaskState.RETRYING: Outcome.PENDING,
+    "PENDING": Outcome.PENDING,
+    "RETRYING": Outcome.PENDING,
+    "DISPATCHED": Outcome.DISPATCHED,
+    "RUNNING": Outcome.DISPATCHED,
+    "SUCCEEDED": Outcome.DISPATCHED,
+    "CANCELLED": Outcome.CANCELLED,
+    "FAILED": Outcome.FAILED,
 }
+"""What answers mean, by the names that clients see."""
 
 
 @dataclass(frozen=True, slots=True)

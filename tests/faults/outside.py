@@ -27,7 +27,7 @@ from .model import body_of
 
 POLL_MS = 50
 FAILING = 0.05
-"""The share of deliveries that a worker gives back."""
+"""The share of deliveries that fail, and are tried again."""
 NAPS_S = (0, 0, 0, 0.01, 0.3)
 
 
@@ -84,7 +84,7 @@ async def record_messages(path: str, bootstrap: str, *topics: str) -> None:
 async def record_deliveries(path: str, addresses: str, queue: str) -> None:
     """What a worker is given; some of it fails, and some of it takes a while."""
     history = HistoryWriter(Path(path))
-    worker = Worker(addresses, queue, concurrency=200, lease=10, retry_delay=lambda _: 1.0)
+    worker = Worker(addresses, queue, concurrency=200, lease=10)
     rng = random.Random(queue)
 
     @worker.default
@@ -109,7 +109,7 @@ async def record_deliveries(path: str, addresses: str, queue: str) -> None:
         )
         await asyncio.sleep(rng.choice(NAPS_S))
         if rng.random() < FAILING:
-            raise RuntimeError("given back on purpose")
+            raise RuntimeError("failed on purpose")
 
     async def announce() -> None:
         await worker.attached()
