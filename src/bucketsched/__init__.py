@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .client import (
+        Attempt,
+        AttemptOutcome,
         BatchLimits,
         CancelOutcome,
         Client,
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
         QueueInfo,
         QueueKind,
         RetryAfter,
+        RetryPolicy,
         ServerInfo,
         SyncClient,
         Task,
+        TaskCount,
         TaskInfo,
         TaskOrder,
         TaskState,
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
 __version__: str
 __all__ = [
+    "Attempt",
+    "AttemptOutcome",
     "BatchLimits",
     "CancelOutcome",
     "Client",
@@ -47,9 +53,11 @@ __all__ = [
     "QueueInfo",
     "QueueKind",
     "RetryAfter",
+    "RetryPolicy",
     "ServerInfo",
     "SyncClient",
     "Task",
+    "TaskCount",
     "TaskInfo",
     "TaskOrder",
     "TaskState",

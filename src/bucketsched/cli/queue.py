@@ -1,4 +1,4 @@
-"""`bucketsched queue`: create, get, list, update-webhook, make-secret."""
+"""`bucketsched queue`: create, get, list, update, update-webhook, make-secret."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from .connection import Connection, connection_options
 from .output import instant, show, show_all
+from .retry import RETRY_OPTIONS, described_retry, retry_of, retry_options
 from .webhook import described, new_secret, webhook_of, webhook_options
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _COLUMNS = ("name", "kind", "topic", "partitions", "replication", "priority_topi
 
 @click.group()
 def queue() -> None:
-    """Create and show queues."""
+    """Create, show and change queues."""
 
 
 @queue.command()
@@ -29,6 +30,7 @@ def queue() -> None:
 @click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--priority-topics", is_flag=True, help="Kind kafka: HIGH and LOW get topics of their own.")
 @webhook_options
+@retry_options
 @connection_options
 def create(
     connection: Connection,
@@ -38,12 +40,13 @@ def create(
     partitions: int,
     replication: int,
     priority_topics: bool,
-    **webhook: Any,
+    **options: Any,
 ) -> None:
     """Create a queue. One that is there already and is the same is fine."""
     from ..core.catalog import QueueKind
 
-    settings = webhook_of(**webhook)
+    retry = retry_of(**{name: options.pop(name) for name in RETRY_OPTIONS})
+    settings = webhook_of(**options)
     created = connection.call(
         lambda client: client.create_queue(
             name,
@@ -53,9 +56,23 @@ def create(
             replication=replication,
             priority_topics=priority_topics,
             webhook=settings,
+            retry=retry,
         )
     )
     show(connection, _described(created))
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--default-retry", is_flag=True, help="Retry policy: that by default, or of the webhook.")
+@retry_options
+@connection_options
+def update(connection: Connection, name: str, default_retry: bool, **options: Any) -> None:
+    """Change the retry policy of a queue, also for tasks that are there already. What is not said is as by default."""
+    retry = retry_of(**options)
+    if (retry is None) != default_retry:
+        raise click.UsageError("either --default-retry or options of a retry policy are needed")
+    show(connection, _described(connection.call(lambda client: client.update_queue(name, retry=retry))))
 
 
 @queue.command("update-webhook")
@@ -102,5 +119,6 @@ def _described(found: QueueInfo) -> dict[str, Any]:
         "replication": found.replication,
         "priority_topics": found.priority_topics,
         "created": instant(found.created),
+        "retry": described_retry(found.retry),
         **described(found.webhook),
     }

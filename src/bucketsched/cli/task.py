@@ -1,27 +1,41 @@
-"""`bucketsched task`: create, get, list, update, run-now, cancel."""
+"""`bucketsched task`: create, get, attempts, list, count, update, run-now, redrive, cancel."""
 
 from __future__ import annotations
 
 import base64
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .attempts import COLUMNS, described_attempt, row_of, summary
 from .connection import Connection, connection_options
 from .exit_code import ExitCode
 from .output import instant, show, show_all
 from .parameters import INSTANT, LENGTH, PAIR
+from .retry import described_retry, retry_of, retry_options
 
 if TYPE_CHECKING:
-    from ..client import Client, TaskInfo
+    from ..client import Client, TaskInfo, UpdateResult
 
 PAGE_MAX = 1_000
 _COLUMNS = ("task_id", "queue", "type", "state", "due", "metadata")
 TEXT_MAX = 1_000
 """Characters of a payload that a table shows."""
+
+STATES = ("pending", "dispatched", "running", "succeeded", "retrying", "failed", "cancelled", "expired")
+Command = TypeVar("Command", bound=Callable[..., Any])
+_FILTERS = [
+    click.option("--queue", default="", help="Those of one queue [all]."),
+    click.option("--type", "task_type", default="", help="Those of one type."),
+    click.option("--state", type=click.Choice(STATES)),
+    click.option("--due-from", type=INSTANT, help="Due then or later: 2026-12-24T18:00:00Z."),
+    click.option("--due-until", type=INSTANT, help="Due before."),
+    click.option("--metadata", type=PAIR, multiple=True, help="With this in their metadata. May be given many times."),
+]
 
 
 @click.group()
@@ -45,6 +59,9 @@ def task() -> None:
 @click.option("--content-type", default="", help="Media type of the payload.")
 @click.option("--task-id", help="An id from an earlier try: then it is the same task.")
 @click.option("--idempotency-key", default="", help="Your own name for this create: given again, it is the same task.")
+@click.option("--start-by", type=INSTANT, help="If no attempt could be started by then, it has expired.")
+@click.option("--expire-after", type=LENGTH, help="The same, from when it is due.")
+@retry_options
 @connection_options
 def create(
     connection: Connection,
@@ -59,13 +76,18 @@ def create(
     content_type: str,
     task_id: str | None,
     idempotency_key: str,
+    start_by: datetime | None,
+    expire_after: timedelta | None,
+    **retry: Any,
 ) -> None:
     """Create a task. When this ends with 0, the task is stored durably."""
     from ..core.task import Priority
 
     if delay is not None and due is not None:
         raise click.UsageError("--delay and --due can't be given together")
-    body = _payload(payload, payload_file)
+    if start_by is not None and expire_after is not None:
+        raise click.UsageError("--start-by and --expire-after can't be given together")
+    body, policy = _payload(payload, payload_file), retry_of(**retry)
     created = connection.call(
         lambda client: client.create(
             task_type,
@@ -78,6 +100,9 @@ def create(
             content_type=content_type,
             task_id=task_id,
             idempotency_key=idempotency_key,
+            retry=policy,
+            start_by=start_by,
+            expire_after=expire_after,
         )
     )
     show(connection, {"task_id": created.id, "due": instant(created.due), "state": str(created.state)})
@@ -110,16 +135,30 @@ def _unique(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 def get(connection: Connection, task_id: str) -> None:
     """Show a task."""
     found = connection.call(lambda client: client.get(task_id))
-    show(connection, _described(found, connection.output == "table"))
+    in_table = connection.output == "table"
+    last = summary(found.last_attempts) if in_table else list(map(described_attempt, found.last_attempts))
+    show(connection, _described(found, in_table) | {"last_attempts": last})
+
+
+@task.command()
+@click.argument("task_id")
+@connection_options
+def attempts(connection: Connection, task_id: str) -> None:
+    """Show the execution log of a task, oldest first."""
+    described = row_of if connection.output == "table" else described_attempt
+    rows = [described(found) for found in connection.call(lambda client: client.attempts(task_id))]
+    show_all(connection, "attempts", COLUMNS, rows)
+
+
+def _filters(command: Command) -> Command:
+    """Options that say which tasks are meant."""
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
 
 
 @task.command("list")
-@click.option("--queue", default="", help="Those of one queue [all].")
-@click.option("--type", "task_type", default="", help="Those of one type.")
-@click.option("--state", type=click.Choice(["pending", "dispatched", "cancelled", "failed"]))
-@click.option("--due-from", type=INSTANT, help="Due then or later: 2026-12-24T18:00:00Z.")
-@click.option("--due-until", type=INSTANT, help="Due before.")
-@click.option("--metadata", type=PAIR, multiple=True, help="With this in their metadata. May be given many times.")
+@_filters
 @click.option("--newest", is_flag=True, help="The latest due first, not the earliest.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @connection_options
@@ -155,6 +194,32 @@ def list_(
 
     rows = [_described(each, connection.output == "table") for each in connection.call(found)]
     show_all(connection, "tasks", _COLUMNS, rows)
+
+
+@task.command()
+@_filters
+@connection_options
+def count(
+    connection: Connection,
+    queue: str,
+    task_type: str,
+    state: str | None,
+    due_from: datetime | None,
+    due_until: datetime | None,
+    metadata: tuple[tuple[str, str], ...],
+) -> None:
+    """Count tasks. Everything given must hold. Where it is not exact, there are at least so many."""
+    counted = connection.call(
+        lambda client: client.count_tasks(
+            queue=queue,
+            type=task_type,
+            state=state and state.upper(),
+            due_from=due_from,
+            due_until=due_until,
+            metadata=_unique(metadata),
+        )
+    )
+    show(connection, {"count": counted.count, "exact": counted.exact})
 
 
 @task.command()
@@ -212,11 +277,7 @@ def update(
             expected_generation=expected_generation,
         )
     )
-    shown: dict[str, Any] = {"task_id": task_id, "outcome": str(result.outcome)}
-    if result.task is not None:
-        shown |= {"due": instant(result.task.due), "generation": result.task.generation}
-    show(connection, shown)
-    return ExitCode.OK if result.outcome.updated else ExitCode.CONFLICT
+    return _show_change(connection, task_id, result)
 
 
 @task.command("run-now")
@@ -227,6 +288,22 @@ def run_now(connection: Connection, task_id: str) -> int:
     outcome = connection.call(lambda client: client.run_now(task_id))
     show(connection, {"task_id": task_id, "outcome": str(outcome)})
     return ExitCode.OK if outcome.updated else ExitCode.CONFLICT
+
+
+@task.command()
+@click.argument("task_id")
+@connection_options
+def redrive(connection: Connection, task_id: str) -> int:
+    """Do a task all over, from now on, that has failed or expired. Ends with 0 if it waits, with 4 if it does not."""
+    return _show_change(connection, task_id, connection.call(lambda client: client.redrive(task_id)))
+
+
+def _show_change(connection: Connection, task_id: str, result: UpdateResult) -> int:
+    shown: dict[str, Any] = {"task_id": task_id, "outcome": str(result.outcome)}
+    if result.task is not None:
+        shown |= {"due": instant(result.task.due), "generation": result.task.generation}
+    show(connection, shown)
+    return ExitCode.OK if result.outcome.updated else ExitCode.CONFLICT
 
 
 def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:
@@ -242,6 +319,11 @@ def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:
         "cancelled": instant(found.cancelled),
         "failed": instant(found.failed),
         "fail_reason": found.fail_reason,
+        "succeeded": instant(found.succeeded),
+        "expired": instant(found.expired),
+        "start_by": instant(found.start_by),
+        "retry": described_retry(found.retry),
+        "last_error": found.last_error,
         "priority": found.priority.name,
         "generation": found.generation,
         "attempt": found.attempt,

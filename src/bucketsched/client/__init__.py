@@ -8,28 +8,34 @@ A `Client` gathers concurrent creates into batches and sends what failed again, 
 from __future__ import annotations
 
 from ..core.catalog import QueueKind
+from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
 from ..core.task_query import TaskOrder
 from .client import Client
 from .create_batcher import BatchLimits
 from .model import (
+    Attempt,
     CancelOutcome,
     CreatedTask,
     NamespaceInfo,
     NewTask,
     QueueInfo,
     ServerInfo,
+    TaskCount,
     TaskInfo,
     UpdateOutcome,
     UpdateResult,
 )
 from .outcome import NoRetry, RetryAfter
+from .retry_policy import RetryPolicy
 from .sync_client import SyncClient
 from .task import Task
 from .webhook import Webhook
 from .worker import Worker
 
 __all__ = [
+    "Attempt",
+    "AttemptOutcome",
     "BatchLimits",
     "CancelOutcome",
     "Client",
@@ -41,9 +47,11 @@ __all__ = [
     "QueueInfo",
     "QueueKind",
     "RetryAfter",
+    "RetryPolicy",
     "ServerInfo",
     "SyncClient",
     "Task",
+    "TaskCount",
     "TaskInfo",
     "TaskOrder",
     "TaskState",

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from ..core.catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE, QueueKind
 from ..core.errors import BucketschedError, InvalidArgument, RequestError, Unavailable
@@ -31,19 +32,24 @@ from . import convert, request, status
 from .channel import open_channel
 from .clock import WallClock
 from .create_batcher import BatchLimits, CreateBatcher
+from .fields import check_text
 from .model import (
+    Attempt,
     CancelOutcome,
     CreatedTask,
     NamespaceInfo,
     NewTask,
     QueueInfo,
     ServerInfo,
+    TaskCount,
     TaskInfo,
     UpdateOutcome,
     UpdateResult,
 )
 from .retry import pauses
-from .task_list import build_list
+from .retry_message import to_message as retry_message
+from .retry_policy import RetryPolicy
+from .task_list import build_count, build_list
 from .webhook import Webhook
 from .webhook_message import to_message
 
@@ -130,10 +136,14 @@ class Client:
         task_id: str | None = None,
         content_type: str = "",
         idempotency_key: str = "",
+        retry: RetryPolicy | None = None,
+        start_by: datetime | None = None,
+        expire_after: float | timedelta | None = None,
         timeout: float | None = None,
     ) -> CreatedTask:
         """Creates a task. On return it is stored durably; see `NewTask` for the parameters."""
-        task = NewTask(type, payload, queue, delay, due, priority, metadata, task_id, content_type, idempotency_key)
+        what = (type, payload, queue, delay, due, priority, metadata, task_id, content_type, idempotency_key)
+        task = NewTask(*what, retry, start_by, expire_after)
         timeout_s = self._timeout_s if timeout is None else timeout
         server = await self.info(timeout_s)
         built = self._build(task, server)
@@ -182,14 +192,14 @@ class Client:
 
     async def get(self, task_id: str) -> TaskInfo:
         """The task as it stands. Raises NotFound."""
-        request.check_text("task_id", task_id)
+        check_text("task_id", task_id)
         message = task_pb2.GetTaskRequest(namespace=self.namespace, task_id=task_id)
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).GetTask, message)
         return convert.task(response.task)
 
     async def cancel(self, task_id: str) -> CancelOutcome:
         """Cancels a task that was not dispatched yet. The answer is final. Raises NotFound."""
-        request.check_text("task_id", task_id)
+        check_text("task_id", task_id)
         message = task_pb2.CancelTaskRequest(namespace=self.namespace, task_id=task_id)
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).CancelTask, message)
         return convert.cancel_outcome(response.outcome)
@@ -210,7 +220,7 @@ class Client:
 
         A delay counts from now. Raises NotFound; FailedPrecondition if the task is not of `expected_generation`.
         """
-        request.check_text("task_id", task_id)
+        check_text("task_id", task_id)
         due_ms = None
         if delay is not None or due is not None:
             server = await self.info()
@@ -224,10 +234,48 @@ class Client:
 
     async def run_now(self, task_id: str) -> UpdateOutcome:
         """Makes a task that waits due now. Raises NotFound."""
-        request.check_text("task_id", task_id)
+        check_text("task_id", task_id)
         message = task_pb2.RunTaskNowRequest(namespace=self.namespace, task_id=task_id)
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).RunTaskNow, message)
         return convert.update_outcome(response.outcome)
+
+    async def redrive(self, task_id: str) -> UpdateResult:
+        """Does a task all over, from now on, that has FAILED or EXPIRED: UPDATED. One that waits stays as it is.
+
+        Raises NotFound.
+        """
+        check_text("task_id", task_id)
+        message = task_pb2.RedriveTaskRequest(namespace=self.namespace, task_id=task_id)
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).RedriveTask, message)
+        outcome = convert.update_outcome(response.outcome)
+        return UpdateResult(outcome, convert.task(response.task) if response.HasField("task") else None)
+
+    async def attempts(self, task_id: str) -> list[Attempt]:
+        """The execution log of a task, oldest first: of its attempts the last 1,000. Raises NotFound."""
+        check_text("task_id", task_id)
+        message = task_pb2.ListAttemptsRequest(namespace=self.namespace, task_id=task_id)
+        found: list[Attempt] = []
+        while True:
+            response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).ListAttempts, message)
+            found += map(convert.attempt, response.attempts)
+            if not response.next_page_token:
+                return found
+            message.page_token = response.next_page_token
+
+    async def count_tasks(
+        self,
+        *,
+        queue: str = "",
+        type: str = "",
+        state: TaskState | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> TaskCount:
+        """How many tasks match everything given, as far as a walk of bounded length tells. Raises NotFound (queue)."""
+        message = build_count(self.namespace, queue, type, state, due_from, due_until, metadata)
+        response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).CountTasks, message)
+        return TaskCount(response.count, response.exact)
 
     async def list_tasks(
         self,
@@ -267,13 +315,14 @@ class Client:
         replication: int = 0,
         priority_topics: bool = False,
         webhook: Webhook | None = None,
+        retry: RetryPolicy | None = None,
     ) -> QueueInfo:
         """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists.
 
-        `webhook`: for kind WEBHOOK, and for no other.
+        `webhook`: for kind WEBHOOK, and for no other. `retry`: of tasks without a policy of their own; not for KAFKA.
         """
         for field, value in (("name", name), ("topic", topic)):
-            request.check_text(field, value)
+            check_text(field, value)
         for field, number in (("partitions", partitions), ("replication", replication)):
             if not isinstance(number, int) or not -(2**31) <= number < 2**31:
                 raise InvalidArgument(field, f"must be a number, is {number!r}")
@@ -286,9 +335,22 @@ class Client:
             replication=replication,
             priority_topics=priority_topics,
             webhook=to_message(webhook) if webhook is not None else None,
+            policy=queue_pb2.QueuePolicy(retry=retry_message(retry)) if retry is not None else None,
         )
         message = queue_pb2.CreateQueueRequest(queue=queue)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).CreateQueue, message)
+        return convert.queue(response.queue)
+
+    async def update_queue(self, name: str, *, retry: RetryPolicy | None) -> QueueInfo:
+        """Changes the retry policy of a queue, for tasks that are there already, too; None: that by default.
+
+        Owners of tasks follow within seconds. Raises NotFound; FailedPrecondition for kind KAFKA.
+        """
+        check_text("name", name)
+        policy = queue_pb2.QueuePolicy(retry=retry_message(retry))
+        mask = FieldMask(paths=["retry"])
+        message = queue_pb2.UpdateQueueRequest(namespace=self.namespace, name=name, policy=policy, update_mask=mask)
+        response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateQueue, message)
         return convert.queue(response.queue)
 
     async def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
@@ -297,7 +359,7 @@ class Client:
         Processes that deliver follow within seconds. To go over to a new secret: give both, wait until the receiver
         knows the new one, give that alone.
         """
-        request.check_text("name", name)
+        check_text("name", name)
         settings = to_message(webhook)
         message = queue_pb2.UpdateWebhookRequest(namespace=self.namespace, name=name, webhook=settings)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateWebhook, message)
@@ -305,7 +367,7 @@ class Client:
 
     async def get_queue(self, name: str = DEFAULT_QUEUE) -> QueueInfo:
         """A queue. Raises NotFound."""
-        request.check_text("name", name)
+        check_text("name", name)
         message = queue_pb2.GetQueueRequest(namespace=self.namespace, name=name)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).GetQueue, message)
         return convert.queue(response.queue)
@@ -326,7 +388,7 @@ class Client:
 
     async def create_namespace(self, name: str) -> NamespaceInfo:
         """Creates a namespace, or returns the one of this name."""
-        request.check_text("name", name)
+        check_text("name", name)
         message = queue_pb2.CreateNamespaceRequest(name=name)
         response = await self._call(
             lambda channel: queue_pb2_grpc.NamespaceServiceStub(channel).CreateNamespace, message
@@ -343,7 +405,7 @@ class Client:
 
     async def worker_addresses(self, queue: str, *, timeout: float | None = None) -> list[str]:
         """Where a worker of this queue has to attach. Raises NotFound; FailedPrecondition where it has no workers."""
-        request.check_text("queue", queue)
+        check_text("queue", queue)
         message = worker_pb2.ListEndpointsRequest(namespace=self.namespace, queue=queue)
         response = await self._call(
             lambda channel: worker_pb2_grpc.WorkerServiceStub(channel).ListEndpoints, message, timeout
@@ -432,7 +494,7 @@ class Client:
             if self._closed:
                 raise Unavailable("the client is closed")
             if self._channel is None:
-                request.check_text("namespace", self.namespace)
+                check_text("namespace", self.namespace)
                 self._channel = await open_channel(self.target)
             return self._channel
 

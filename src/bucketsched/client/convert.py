@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ..core.catalog import QueueKind
 from ..core.errors import InvalidArgument
+from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
 from ..stubs.v1 import info_pb2, queue_pb2, task_pb2
 from .model import (
+    Attempt,
     CancelOutcome,
     CreatedTask,
     NamespaceInfo,
@@ -21,6 +24,7 @@ from .model import (
     to_datetime,
 )
 from .request import from_timestamp
+from .retry_message import from_message as retry_of
 from .webhook_message import from_message
 
 _STATES: dict[int, TaskState] = {
@@ -28,6 +32,10 @@ _STATES: dict[int, TaskState] = {
     task_pb2.TASK_STATE_DISPATCHED: TaskState.DISPATCHED,
     task_pb2.TASK_STATE_CANCELLED: TaskState.CANCELLED,
     task_pb2.TASK_STATE_FAILED: TaskState.FAILED,
+    task_pb2.TASK_STATE_RUNNING: TaskState.RUNNING,
+    task_pb2.TASK_STATE_SUCCEEDED: TaskState.SUCCEEDED,
+    task_pb2.TASK_STATE_RETRYING: TaskState.RETRYING,
+    task_pb2.TASK_STATE_EXPIRED: TaskState.EXPIRED,
 }
 _PRIORITIES: dict[int, Priority] = {
     task_pb2.PRIORITY_HIGH: Priority.HIGH,
@@ -38,12 +46,22 @@ _OUTCOMES: dict[int, CancelOutcome] = {
     task_pb2.CANCEL_OUTCOME_ALREADY_DISPATCHED: CancelOutcome.ALREADY_DISPATCHED,
     task_pb2.CANCEL_OUTCOME_ALREADY_CANCELLED: CancelOutcome.ALREADY_CANCELLED,
     task_pb2.CANCEL_OUTCOME_ALREADY_FAILED: CancelOutcome.ALREADY_FAILED,
+    task_pb2.CANCEL_OUTCOME_ALREADY_SUCCEEDED: CancelOutcome.ALREADY_SUCCEEDED,
+    task_pb2.CANCEL_OUTCOME_ALREADY_EXPIRED: CancelOutcome.ALREADY_EXPIRED,
 }
 _UPDATES: dict[int, UpdateOutcome] = {
     task_pb2.UPDATE_OUTCOME_UPDATED: UpdateOutcome.UPDATED,
     task_pb2.UPDATE_OUTCOME_ALREADY_DISPATCHED: UpdateOutcome.ALREADY_DISPATCHED,
     task_pb2.UPDATE_OUTCOME_ALREADY_CANCELLED: UpdateOutcome.ALREADY_CANCELLED,
     task_pb2.UPDATE_OUTCOME_ALREADY_FAILED: UpdateOutcome.ALREADY_FAILED,
+    task_pb2.UPDATE_OUTCOME_ALREADY_SUCCEEDED: UpdateOutcome.ALREADY_SUCCEEDED,
+    task_pb2.UPDATE_OUTCOME_ALREADY_EXPIRED: UpdateOutcome.ALREADY_EXPIRED,
+}
+_ENDS: dict[int, AttemptOutcome] = {
+    task_pb2.ATTEMPT_OUTCOME_SUCCEEDED: AttemptOutcome.SUCCEEDED,
+    task_pb2.ATTEMPT_OUTCOME_FAILED: AttemptOutcome.FAILED,
+    task_pb2.ATTEMPT_OUTCOME_TIMED_OUT: AttemptOutcome.TIMED_OUT,
+    task_pb2.ATTEMPT_OUTCOME_EXPIRED: AttemptOutcome.EXPIRED,
 }
 _KINDS: dict[int, QueueKind] = {
     queue_pb2.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
@@ -79,11 +97,34 @@ def task(message: task_pb2.Task) -> TaskInfo:
         created=_instant(message.create_time),
         generation=message.generation,
         attempt=message.attempt,
-        dispatched=_instant(message.dispatch_time) if message.HasField("dispatch_time") else None,
-        cancelled=_instant(message.cancel_time) if message.HasField("cancel_time") else None,
-        failed=_instant(message.fail_time) if message.HasField("fail_time") else None,
+        dispatched=_given(message, "dispatch_time"),
+        cancelled=_given(message, "cancel_time"),
+        failed=_given(message, "fail_time"),
         fail_reason=message.fail_reason,
         idempotency_key=message.idempotency_key,
+        succeeded=_given(message, "success_time"),
+        expired=_given(message, "expire_time"),
+        start_by=_given(message, "start_by"),
+        retry=retry_of(message.retry) if message.HasField("retry") else None,
+        last_attempts=tuple(map(attempt, message.last_attempts)),
+        last_error=message.last_error,
+    )
+
+
+def attempt(message: task_pb2.Attempt) -> Attempt:
+    """An entry of the execution log."""
+    return Attempt(
+        generation=message.generation,
+        attempt=message.attempt,
+        started=_given(message, "start_time"),
+        ended=_given(message, "end_time"),
+        outcome=_ENDS.get(message.outcome),
+        worker=message.worker,
+        error_type=message.error_type,
+        error_message=message.error_message,
+        error_trace=message.error_trace,
+        result=message.result,
+        retry_due=_given(message, "retry_time"),
     )
 
 
@@ -114,6 +155,7 @@ def queue(message: queue_pb2.Queue) -> QueueInfo:
         priority_topics=message.priority_topics,
         created=_instant(message.create_time),
         webhook=from_message(message.webhook) if message.HasField("webhook") else None,
+        retry=retry_of(message.policy.retry) if message.policy.HasField("retry") else None,
     )
 
 
@@ -145,3 +187,7 @@ def server_info(message: info_pb2.GetServerInfoResponse, clock_offset_ms: int) -
 
 def _instant(value: Timestamp) -> datetime:
     return to_datetime(from_timestamp(value))
+
+
+def _given(message: Message, field: str) -> datetime | None:
+    return _instant(getattr(message, field)) if message.HasField(field) else None

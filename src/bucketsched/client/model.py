@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from ..core.catalog import QueueKind
+from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
+from .retry_policy import RetryPolicy
 from .webhook import Webhook
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +30,8 @@ class NewTask:
     `idempotency_key`: your own name for it, which does the same without anything being kept here: the first create with
     it counts, and says when a `delay` ends; another one with the same contents is the same task, with other contents
     AlreadyExists.
+    `retry`: without it, what the queue has. `start_by`, or `expire_after` (seconds or timedelta, from its due time): if
+    no attempt could be started by then, it is dropped and has EXPIRED.
     """
 
     type: str
@@ -38,6 +44,9 @@ class NewTask:
     task_id: str | None = None
     content_type: str = ""
     idempotency_key: str = ""
+    retry: RetryPolicy | None = None
+    start_by: datetime | None = None
+    expire_after: float | timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,34 @@ class CreatedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One entry of a task's execution log. Instants in UTC; None: did not happen, or nobody said."""
+
+    generation: int
+    attempt: int
+    started: datetime | None = None
+    ended: datetime | None = None
+    outcome: AttemptOutcome | None = None
+    """None: nobody has said yet how it ended."""
+    worker: str = ""
+    error_type: str = ""
+    error_message: str = ""
+    error_trace: str = ""
+    result: bytes = b""
+    retry_due: datetime | None = None
+    """When the next attempt is due, where another one follows."""
+
+    def json(self) -> Any:
+        """The result, parsed. Raises ValueError."""
+        return json.loads(self.result)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task as the server has it. Instants in UTC; None: did not happen."""
+    """A task as the server has it. Instants in UTC; None: did not happen.
+
+    `Client.get` alone tells the last 20 attempts, the newest one last, and why the last one that failed did.
+    """
 
     id: str
     namespace: str
@@ -76,6 +111,12 @@ class TaskInfo:
     failed: datetime | None = None
     fail_reason: str = ""
     idempotency_key: str = ""
+    succeeded: datetime | None = None
+    expired: datetime | None = None
+    start_by: datetime | None = None
+    retry: RetryPolicy | None = None
+    last_attempts: tuple[Attempt, ...] = ()
+    last_error: str = ""
 
 
 class CancelOutcome(StrEnum):
@@ -86,6 +127,8 @@ class CancelOutcome(StrEnum):
     ALREADY_CANCELLED = "ALREADY_CANCELLED"
     """By somebody, perhaps by an earlier try of this very call whose answer was lost."""
     ALREADY_FAILED = "ALREADY_FAILED"
+    ALREADY_SUCCEEDED = "ALREADY_SUCCEEDED"
+    ALREADY_EXPIRED = "ALREADY_EXPIRED"
 
     @property
     def cancelled(self) -> bool:
@@ -101,6 +144,8 @@ class UpdateOutcome(StrEnum):
     ALREADY_DISPATCHED = "ALREADY_DISPATCHED"
     ALREADY_CANCELLED = "ALREADY_CANCELLED"
     ALREADY_FAILED = "ALREADY_FAILED"
+    ALREADY_SUCCEEDED = "ALREADY_SUCCEEDED"
+    ALREADY_EXPIRED = "ALREADY_EXPIRED"
 
     @property
     def updated(self) -> bool:
@@ -117,6 +162,14 @@ class UpdateResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How many tasks match. Not `exact`: there are at least so many."""
+
+    count: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
 class QueueInfo:
     """A named destination."""
 
@@ -129,6 +182,8 @@ class QueueInfo:
     priority_topics: bool = False
     created: datetime = field(default=EPOCH, compare=False)
     webhook: Webhook | None = None
+    retry: RetryPolicy | None = None
+    """Of tasks without one of their own; None: that by default, or of the webhook."""
 
 
 @dataclass(frozen=True, slots=True)

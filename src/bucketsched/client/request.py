@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -17,7 +17,9 @@ from ..core.durations import in_words, timestamp_ms
 from ..core.errors import InvalidArgument
 from ..core.task import Priority
 from ..stubs.v1 import task_pb2 as pb
+from .fields import check_text, instant_message, length_message
 from .model import EPOCH, NewTask, ServerInfo
+from .retry_message import to_message
 
 NS_PER_MS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
@@ -62,12 +64,19 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
         task_id=task_id,
         content_type=task.content_type,
         idempotency_key=task.idempotency_key,
+        retry=to_message(task.retry),
+        **_expiry(task),
     )
     if task.idempotency_key and task.due is None and task.task_id is None:
         message.delay.CopyFrom(_duration(task.delay, server.delay_ms_max))  # the first create with this key resolves it
     else:
         message.due_time.CopyFrom(to_timestamp(due_ms))
-    size = len(payload) + _OVERHEAD_BYTES + 3 * sum(len(key) + len(value) + 4 for key, value in metadata.items())
+    size = (
+        len(payload)
+        + _OVERHEAD_BYTES
+        + message.retry.ByteSize()
+        + 3 * sum(len(key) + len(value) + 4 for key, value in metadata.items())
+    )
     return CreateRequest(message, size)
 
 
@@ -122,17 +131,6 @@ def due_ms_of(
     return _up_to_ms(now_ns + (0 if delay is None else _delay_ns(delay, delay_ms_max)))
 
 
-def check_text(field: str, value: str) -> None:
-    """Raises InvalidArgument unless the value is a string that UTF-8 can hold."""
-    if not isinstance(value, str):
-        raise InvalidArgument(field, f"must be a string, is {type(value).__name__}")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(field, "must be valid Unicode, without lone surrogates") from error
-
-
 def to_timestamp(ms: int) -> Timestamp:
     """An instant as protobuf has it."""
     seconds, rest = divmod(ms, 1000)
@@ -153,6 +151,15 @@ def _place(task: NewTask, now_ns: int, server: ServerInfo) -> tuple[int, str]:
     if task.delay is not None:
         raise InvalidArgument("delay", "must not be given together with task_id, which says when the task is due")
     return home_ms if task.due is None else _instant_ms(task.due, now_ns, server.delay_ms_max), task.task_id
+
+
+def _expiry(task: NewTask) -> dict[str, Any]:
+    """Fields of the request."""
+    if task.start_by is None:
+        return {"expire_after": length_message("expire_after", task.expire_after)}
+    if task.expire_after is not None:
+        raise InvalidArgument("expire_after", "must not be given together with start_by")
+    return {"start_by": instant_message("start_by", task.start_by)}
 
 
 def _to_bytes(payload: bytes) -> bytes:

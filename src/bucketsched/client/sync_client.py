@@ -22,16 +22,19 @@ from ..core.task_query import TaskOrder
 from .client import DEFAULT_TARGET, LIST_PAGE, Client
 from .create_batcher import BatchLimits
 from .model import (
+    Attempt,
     CancelOutcome,
     CreatedTask,
     NamespaceInfo,
     NewTask,
     QueueInfo,
     ServerInfo,
+    TaskCount,
     TaskInfo,
     UpdateOutcome,
     UpdateResult,
 )
+from .retry_policy import RetryPolicy
 from .webhook import Webhook
 
 Result = TypeVar("Result")
@@ -122,6 +125,9 @@ class SyncClient:
         task_id: str | None = None,
         content_type: str = "",
         idempotency_key: str = "",
+        retry: RetryPolicy | None = None,
+        start_by: datetime | None = None,
+        expire_after: float | timedelta | None = None,
         timeout: float | None = None,
     ) -> CreatedTask:
         """See Client.create."""
@@ -137,6 +143,9 @@ class SyncClient:
                 task_id=task_id,
                 content_type=content_type,
                 idempotency_key=idempotency_key,
+                retry=retry,
+                start_by=start_by,
+                expire_after=expire_after,
                 timeout=timeout,
             )
         )
@@ -190,6 +199,31 @@ class SyncClient:
         """See Client.run_now."""
         return self._run(lambda: self._client.run_now(task_id))
 
+    def redrive(self, task_id: str) -> UpdateResult:
+        """See Client.redrive."""
+        return self._run(lambda: self._client.redrive(task_id))
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        """See Client.attempts."""
+        return self._run(lambda: self._client.attempts(task_id))
+
+    def count_tasks(
+        self,
+        *,
+        queue: str = "",
+        type: str = "",
+        state: TaskState | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> TaskCount:
+        """See Client.count_tasks."""
+        return self._run(
+            lambda: self._client.count_tasks(
+                queue=queue, type=type, state=state, due_from=due_from, due_until=due_until, metadata=metadata
+            )
+        )
+
     def list_tasks(
         self,
         *,
@@ -232,6 +266,7 @@ class SyncClient:
         replication: int = 0,
         priority_topics: bool = False,
         webhook: Webhook | None = None,
+        retry: RetryPolicy | None = None,
     ) -> QueueInfo:
         """See Client.create_queue."""
         return self._run(
@@ -243,8 +278,13 @@ class SyncClient:
                 replication=replication,
                 priority_topics=priority_topics,
                 webhook=webhook,
+                retry=retry,
             )
         )
+
+    def update_queue(self, name: str, *, retry: RetryPolicy | None) -> QueueInfo:
+        """See Client.update_queue."""
+        return self._run(lambda: self._client.update_queue(name, retry=retry))
 
     def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
         """See Client.update_webhook."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from ..core.errors import InvalidArgument
 from ..core.task import TaskState
 from ..core.task_query import TaskOrder
 from ..stubs.v1 import task_pb2 as pb
-from .model import EPOCH
-from .request import check_text
+from .fields import check_text, instant_message
 
 _STATES = {
     TaskState.PENDING: pb.TASK_STATE_PENDING,
     TaskState.DISPATCHED: pb.TASK_STATE_DISPATCHED,
     TaskState.CANCELLED: pb.TASK_STATE_CANCELLED,
     TaskState.FAILED: pb.TASK_STATE_FAILED,
+    TaskState.RUNNING: pb.TASK_STATE_RUNNING,
+    TaskState.SUCCEEDED: pb.TASK_STATE_SUCCEEDED,
+    TaskState.RETRYING: pb.TASK_STATE_RETRYING,
+    TaskState.EXPIRED: pb.TASK_STATE_EXPIRED,
 }
 _ORDERS = {TaskOrder.NEXT: pb.TASK_ORDER_NEXT, TaskOrder.NEWEST: pb.TASK_ORDER_NEWEST}
 
@@ -52,18 +53,31 @@ def build_list(
         queue=queue,
         type=type,
         state=pb.TASK_STATE_UNSPECIFIED if state is None else _STATES[TaskState(state)],
-        due_from=_timestamp("due_from", due_from),
-        due_until=_timestamp("due_until", due_until),
+        due_from=instant_message("due_from", due_from),
+        due_until=instant_message("due_until", due_until),
         metadata=metadata or {},
         order=_ORDERS[TaskOrder(order)],
         page_size=page_size,
     )
 
 
-def _timestamp(field: str, instant: datetime | None) -> Timestamp | None:
-    if instant is None:
-        return None
-    if not isinstance(instant, datetime) or instant.utcoffset() is None:
-        raise InvalidArgument(field, f"must be a datetime with a time zone, is {instant!r}")
-    passed = instant - EPOCH
-    return Timestamp(seconds=passed.days * 86_400 + passed.seconds, nanos=passed.microseconds * 1_000)
+def build_count(
+    namespace: str,
+    queue: str,
+    type: str,
+    state: TaskState | str | None,
+    due_from: datetime | None,
+    due_until: datetime | None,
+    metadata: Mapping[str, str] | None,
+) -> pb.CountTasksRequest:
+    """The request for a count. Raises InvalidArgument."""
+    listed = build_list(namespace, queue, type, state, due_from, due_until, metadata, TaskOrder.NEXT, 0)
+    return pb.CountTasksRequest(
+        namespace=namespace,
+        queue=queue,
+        type=type,
+        state=listed.state,
+        due_from=listed.due_from if listed.HasField("due_from") else None,
+        due_until=listed.due_until if listed.HasField("due_until") else None,
+        metadata=listed.metadata,
+    )

@@ -10,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from ..core.durations import seconds_ms
 from ..core.errors import InvalidArgument
 from ..stubs.v1 import queue_pb2
-from .request import check_text
+from .fields import check_text, seconds_of
 from .webhook import Webhook
 
 _INT32_MAX = 2**31 - 1
@@ -45,12 +45,12 @@ def from_message(message: queue_pb2.Webhook) -> Webhook:
     """As the server shows it."""
     return Webhook(
         url=message.url,
-        timeout=_seconds(message.timeout),
+        timeout=seconds_of(message.timeout),
         concurrency=message.concurrency,
         tries_max=message.tries_max,
-        delay_first=_seconds(message.delay_first),
-        delay_max=_seconds(message.delay_max),
-        elapsed_max=_seconds(message.elapsed_max),
+        delay_first=seconds_of(message.delay_first),
+        delay_max=seconds_of(message.delay_max),
+        elapsed_max=seconds_of(message.elapsed_max),
         retried_statuses=tuple(message.retried_statuses),
         networks=tuple(message.networks),
         secret_count=message.secret_count,
@@ -72,7 +72,3 @@ def _check_number(name: str, value: object) -> None:
 def _duration(name: str, seconds: float) -> Duration:
     whole, rest = divmod(seconds_ms(seconds, f"webhook.{name}"), 1000)
     return Duration(seconds=whole, nanos=rest * 1_000_000)
-
-
-def _seconds(length: Duration) -> float:
-    return length.seconds + length.nanos / 1e9
