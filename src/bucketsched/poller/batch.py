@@ -136,7 +136,8 @@ class Batch:
             if change.successor is not None:
                 pointer = home_pointer(change.ref, change.successor.due_ms)
                 if pointer is not None:
-                    pointers.append(Consequence(pointer, change.owned))
+                    # it may be stored alone, and names this row
+                    pointers.append(Consequence(pointer, change.owned, change.successor))
         return pointers
 
     def settled(self) -> list[tuple[bytes, FactKind, OwnedRange]]:
