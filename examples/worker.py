@@ -19,12 +19,13 @@ sent: set[str] = set()
 
 
 async def send_mail(task: Task) -> None:
-    """Delivery is at least once, so what must not happen twice remembers `task.key`: in real life, in your database."""
-    if task.key in sent:
+    """Delivery is at least once, and what has failed is tried again, so what must not happen twice remembers
+    `task.once`: in real life, in your database."""
+    if task.once("sent") in sent:
         return
     message = task.json()
-    print(f"sending to {message['to']}")  # a KeyError here has the task offered again in 1, 2, 4, ... seconds
-    sent.add(task.key)
+    print(f"sending to {message['to']}")  # a KeyError here: another attempt, as the retry policy says
+    sent.add(task.once("sent"))
 
 
 def resize(task: Task) -> None:

@@ -28,7 +28,7 @@ def imported(path: Path) -> ModuleType:
 
 
 def test_all_are_there() -> None:
-    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "list", "update", "webhook"}
+    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "list", "retries", "update", "webhook"}
     assert {path.stem for path in EXAMPLES} >= known
 
 
@@ -72,6 +72,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.terminate()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
@@ -79,6 +80,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
         ("list", (), "left after cancelling those of today: ['48']"),
+        ("retries", (), "left: 0 dead letters"),
         ("sync", (), "threads: 200 tasks"),
         ("update", (), "too late: ALREADY_DISPATCHED"),
         ("webhook", (), "order 2, signed by us, at the try 2"),
