@@ -20,6 +20,8 @@ from .core.errors import NotWritten, OutcomeUnknown
 from .core.execution import Attempt, AttemptReport, EndResult
 from .core.idempotency import Claim
 from .core.message import Headers, Message
+from .core.owner_answers import CancelResult as CancelResult
+from .core.owner_answers import HintAnswer as HintAnswer
 from .core.presence import Partition
 from .core.task import Mark, StoredTask, TaskRow
 from .core.task_change import ChangeResult, TaskChange
@@ -543,27 +545,6 @@ class Peers(Protocol):
 
 
 # ---------------------------------------------------------------- from api to owner
-
-
-class HintAnswer(Enum):
-    """What an owner says to a hint or an admission."""
-
-    TAKEN = "taken"
-    NOT_OWNER = "not owner"
-    NOT_READY = "not ready"
-    NO_ROW = "no row"
-
-
-class CancelResult(Enum):
-    """What became of a cancel."""
-
-    CANCELLED = "cancelled"
-    ALREADY_DISPATCHED = "already dispatched"
-    ALREADY_CANCELLED = "already cancelled"
-    ALREADY_FAILED = "already failed"
-    ALREADY_SUCCEEDED = "already succeeded"
-    ALREADY_EXPIRED = "already expired"
-    NOT_FOUND = "not found"
 
 
 class Changed(NamedTuple):

@@ -175,6 +175,8 @@ class Invariants(StoreObserver):
         for ref in section.dispatched:
             self._settle(ref, FactKind.DISPATCHED, lane, offset)
         for other in section.others:
+            if other.kind is FactKind.SPAWNED:
+                continue
             self._settle(other.ref, other.kind, lane, offset)
             if other.new_due_ms:
                 made = RowRef.unpack(successor(other.ref, other.new_due_ms, NO_BODY).ref)

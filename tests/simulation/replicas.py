@@ -102,6 +102,8 @@ def with_fact(facts: Facts, mark: Mark) -> Facts:
             return replace(facts, succeeded_ms=mark.at_ms)
         case FactKind.EXPIRED:
             return replace(facts, expired_ms=mark.at_ms)
+        case FactKind.SPAWNED:
+            raise AssertionError("no fact")
 
 
 def merged(one: Cell | None, other: Cell | None) -> StoredTask | None:

@@ -16,7 +16,7 @@ plain = st.builds(Other, st.sampled_from([FactKind.DISPATCHED, FactKind.CANCELLE
 failed = st.builds(Other, st.just(FactKind.FAILED), firsts, reason=st.text(st.characters(exclude_categories=["Cs"])))
 moved = st.builds(
     Other,
-    st.just(FactKind.MOVED),
+    st.sampled_from([FactKind.MOVED, FactKind.SPAWNED]),
     st.builds(at_stage, refs, st.sampled_from([Stage.DISPATCH, Stage.REDRIVE])),
     new_due_ms=st.integers(0, 2**63),
     body=st.binary(),

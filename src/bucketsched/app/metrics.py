@@ -142,7 +142,7 @@ def of_poller(poller: PollerRole) -> Iterator[Metric]:
         "tasks_settled",
         "Tasks journaled, by what became of them",
         "outcome",
-        {kind.name.lower(): done.settled[kind] for kind in FactKind},
+        {kind.name.lower(): done.settled[kind] for kind in FactKind if kind is not FactKind.SPAWNED},
     )
     late = {reason.value: done.late[reason] for reason in LateReason}
     yield counters("tasks_late", "Tasks dispatched more than 2 s after the due time asked for, by why", "reason", late)

@@ -82,6 +82,10 @@ class AttemptReport:
     """There is to be no other attempt, whatever the policy."""
     pause_ms_least: int = 0
     """Before another attempt, as the other side has asked for it."""
+    queue: str = ""
+    """Of the task."""
+    notices: bool = True
+    """The task itself has something told of it, or may have."""
 
 
 class EndResult(Enum):

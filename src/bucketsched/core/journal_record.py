@@ -3,8 +3,8 @@
     record   := "BJ" | schema u8 | lane u16 | nonce 16 | at_ms u64 | sections u16 | section*
     section  := range u16 | epoch u32 | dispatched u32 | ref 48 *
                 | closed u16 | bucket u64 * | others u32 | other *
-    other    := kind u8 | ref 48 | length u32 | data        (data of FAILED: reason in UTF-8; of MOVED and
-                of outcomes, which are told by the stage in their ref: new due u64, body)
+    other    := kind u8 | ref 48 | length u32 | data        (data of FAILED: reason in UTF-8; of MOVED,
+                of SPAWNED, and of outcomes, which the stage in their ref tells: new due u64, body)
 
 `nonce` is unique to a transaction: by it a lane finds out whether one in doubt was committed.
 """
@@ -30,7 +30,7 @@ class JournalCorrupt(Exception):
 @dataclass(slots=True)
 class Other:
     """A fact that is not a plain dispatch. `reason` for FAILED at the stage of dispatch; `new_due_ms` and `body` for
-    MOVED (the new row's body, encoded) and for all outcomes (what the execution log says, encoded).
+    MOVED and SPAWNED (the new row's body, encoded) and for all outcomes (what the execution log says, encoded).
     """
 
     kind: FactKind
@@ -91,7 +91,7 @@ def _data_of(other: Other) -> bytes:
 
 
 def _with_body(other: Other) -> bool:
-    return other.kind is FactKind.MOVED or stage_of(other.ref) is Stage.OUTCOME
+    return other.kind in (FactKind.MOVED, FactKind.SPAWNED) or stage_of(other.ref) is Stage.OUTCOME
 
 
 def decode(value: bytes) -> JournalRecord:

@@ -69,6 +69,8 @@ class TaskEvent:
     """Where the attempt's row is: when this attempt was due."""
     expires_ms: int = 0
     """No attempt starts later; 0: it never expires."""
+    notices: bool = False
+    """Something is told of it."""
 
 
 def rfc3339(ms: int) -> str:
@@ -113,6 +115,8 @@ def to_message(row: TaskRow, queue: Queue, epoch: int, dispatched_ms: int, late:
     ]
     if row.due_ms != body.nominal_due_ms:
         headers.append(("ce_rowdue", b"%d" % row.due_ms))
+    if body.notices:
+        headers.append(("ce_notices", b"1"))
     if body.expires_ms:
         headers.append(("ce_expires", b"%d" % body.expires_ms))
     if late is not None:
@@ -145,6 +149,7 @@ def from_headers(headers: Iterable[tuple[str, bytes]], value: bytes) -> TaskEven
         due_ms=int(plain["ce_due"]),
         row_due_ms=int(plain.get("ce_rowdue", plain["ce_due"])),
         expires_ms=int(plain.get("ce_expires", 0)),
+        notices="ce_notices" in plain,
         dispatched_ms=int(plain["ce_dispatched"]),
         late_ms=int(plain.get("ce_latems", 0)),
         late_reason=plain.get("ce_latereason", ""),

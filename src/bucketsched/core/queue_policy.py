@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .notice_rule import NoticeRule
 from .retry import RetryPolicy
 
 
@@ -13,6 +14,8 @@ class QueuePolicy:
 
     retry: RetryPolicy | None = None
     """Of tasks without one of their own; None: the default, or what the queue's webhook says."""
+    notices: tuple[NoticeRule, ...] = ()
+    """What is told of all its tasks, besides what they have told themselves."""
 
 
 NO_POLICY = QueuePolicy()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from .notice_rule import NoticeRule
 from .retry import RetryPolicy
 
 BUCKET_MS = 60_000
@@ -63,6 +64,8 @@ class TaskBody:
     """None: that of the queue."""
     expires_ms: int = 0
     """No attempt starts later; 0: it never expires."""
+    notices: tuple[NoticeRule, ...] = ()
+    """What is told of it, besides what its queue has told of all its tasks."""
 
 
 NO_BODY = TaskBody("", "", "")
@@ -177,6 +180,8 @@ class FactKind(IntEnum):
     RETRIED = 6
     """An attempt has failed, and there will be another one. In the store: moved to its due time."""
     EXPIRED = 7
+    SPAWNED = 8
+    """No fact: a record has made this row, which nobody had asked for by its name. It is settled by others."""
 
 
 @dataclass(slots=True)

@@ -182,7 +182,8 @@ class QueueFeed:
             error_trace=failure.trace,
             result=result,
         )
-        report = AttemptReport(attempt, held.event.row_due_ms, failure.final, int(failure.pause_s_least * 1000))
+        event, pause_ms = held.event, int(failure.pause_s_least * 1000)
+        report = AttemptReport(attempt, event.row_due_ms, failure.final, pause_ms, event.queue, event.notices)
 
         def told(answer: EndResult) -> None:
             if answer is not EndResult.TAKEN and worker is not None:

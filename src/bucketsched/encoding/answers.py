@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..core.execution import EndResult
+from ..core.owner_answers import CancelResult, HintAnswer
 from ..core.task_change import ChangeResult
-from ..ports import CancelResult, HintAnswer
 from ..stubs.internal.v1 import owner_pb2 as pb
 
 ANSWERS = {

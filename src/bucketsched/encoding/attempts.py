@@ -66,9 +66,13 @@ def report_message(report: AttemptReport) -> owner_pb2.AttemptReport:
         row_due_ms=report.row_due_ms,
         final=report.final,
         pause_ms_least=report.pause_ms_least,
+        queue=report.queue,
+        notices=report.notices,
     )
 
 
 def report_of(message: owner_pb2.AttemptReport) -> AttemptReport:
     """Reverse of `report_message`. Raises ValueError where its attempt's end is none."""
-    return AttemptReport(attempt_of(message.attempt), message.row_due_ms, message.final, message.pause_ms_least)
+    attempt = attempt_of(message.attempt)
+    more = (message.final, message.pause_ms_least, message.queue, message.notices)
+    return AttemptReport(attempt, message.row_due_ms, *more)

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ..core.errors import Unavailable
+from ..core.notice_rule import NoticeEvent, NoticeRule
 from ..core.queue_policy import NO_POLICY, QueuePolicy
 from ..core.retry import RetryPolicy
 
@@ -31,6 +32,10 @@ def decode_policy(text: str | None) -> QueuePolicy:
         found: dict[str, Any] = json.loads(text)
         if "retry" in found:
             found["retry"] = retry_of(found["retry"])
+        found["notices"] = tuple(
+            NoticeRule(tuple(NoticeEvent(event) for event in rule["events"]), rule["queue"], rule["late_ms"])
+            for rule in found.get("notices", ())
+        )
         return QueuePolicy(**found)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         raise Unavailable("a queue has a policy that this version does not know: upgrade it") from None

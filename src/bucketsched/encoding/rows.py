@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from ..core.notice_rule import NoticeEvent, NoticeRule
 from ..core.retry import RetryPolicy
 from ..core.task import Priority, TaskBody, TaskRow
 from ..stubs.internal.v1 import storage_pb2 as pb
@@ -27,6 +28,8 @@ def body_message(body: TaskBody) -> pb.TaskBody:
         idempotency_key=body.idempotency_key,
         expires_ms=body.expires_ms,
     )
+    for rule in body.notices:
+        message.notices.add(events=rule.events, queue=rule.queue, late_ms=rule.late_ms)
     if body.retry is not None:
         message.retry.CopyFrom(_retry_message(body.retry))
     return message
@@ -74,7 +77,12 @@ def body_from_message(message: pb.TaskBody) -> TaskBody:
         idempotency_key=message.idempotency_key,
         retry=_retry_of(message.retry) if message.HasField("retry") else None,
         expires_ms=message.expires_ms,
+        notices=tuple(_rule_of(rule) for rule in message.notices),
     )
+
+
+def _rule_of(message: pb.NoticeRule) -> NoticeRule:
+    return NoticeRule(tuple(NoticeEvent(event) for event in message.events), message.queue, message.late_ms)
 
 
 def decode_body(value: bytes) -> TaskBody:

@@ -12,6 +12,7 @@ from ..core.lateness import LateReason
 from ..core.message import Message
 from ..core.task import FactKind, Mark, TaskRow
 from ..core.task_change import home_pointer
+from ..encoding.rows import encode_body
 from ..ports import HintAnswer
 from .consequence import Consequence
 from .limits import REASON_CHARACTERS_MAX
@@ -41,11 +42,18 @@ class Mutation:
     successor: TaskRow | None = None
     body: bytes = b""
     attempt: Attempt | None = None
+    spawned: tuple[TaskRow, ...] = ()
+    """Rows that come of it besides: notices."""
+
+    @property
+    def made(self) -> tuple[TaskRow, ...]:
+        """Every row that comes of it."""
+        return self.spawned if self.successor is None else (self.successor, *self.spawned)
 
     @property
     def size(self) -> int:
         """Bytes that it adds to the journal's record, if they are many."""
-        return len(self.body)
+        return len(self.body) + sum(len(row.body.payload) for row in self.spawned)
 
     def answer(self, kind: FactKind, offset: int) -> None:
         """Tells the caller how the row is settled, and by which record (-1: by an earlier one)."""
@@ -84,6 +92,8 @@ class Batch:
     messages: list[Message] = field(default_factory=list)
     failed: list[tuple[TaskRow, OwnedRange, str]] = field(default_factory=list)
     expired: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
+    notices: dict[bytes, tuple[TaskRow, ...]] = field(default_factory=dict)
+    """Rows that come of others', by the reference of these, besides those of mutations."""
     mutations: list[Mutation] = field(default_factory=list)
     closings: list[Closing] = field(default_factory=list)
     withheld: list[tuple[TaskRow, OwnedRange]] = field(default_factory=list)
@@ -112,6 +122,12 @@ class Batch:
         for change in self.mutations:
             due = change.successor.due_ms if change.successor else 0
             of(change.owned).others.append(Other(change.kind, change.ref, new_due_ms=due, body=change.body))
+        owners = {ref: owned for ref, _, owned in self.settled()} if self.notices else {}
+        spawned = [(change.owned, row) for change in self.mutations for row in change.spawned]
+        spawned += [(owners[ref], row) for ref, rows in self.notices.items() for row in rows]
+        for owned, row in spawned:
+            body = encode_body(row.body)
+            of(owned).others.append(Other(FactKind.SPAWNED, row.ref, new_due_ms=row.due_ms, body=body))
         for closing in self.closings:
             of(closing.owned).closed.append(closing.bucket)
         return JournalRecord(lane, self.nonce, self.at_ms, list(sections.values()))
@@ -136,8 +152,8 @@ class Batch:
             if change.successor is not None:
                 pointer = home_pointer(change.ref, change.successor.due_ms)
                 if pointer is not None:
-                    # it may be stored alone, and names this row
-                    pointers.append(Consequence(pointer, change.owned, change.successor))
+                    made = (change.successor,)  # it may be stored alone, and names this row
+                    pointers.append(Consequence(pointer, change.owned, made))
         return pointers
 
     def settled(self) -> list[tuple[bytes, FactKind, OwnedRange]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..core import task_id as ids
 from ..core.errors import Unavailable
 from ..core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
+from ..core.notice_rule import NoticeEvent
 from ..core.retry import DEFAULT_RETRY, RetryPolicy, next_try_ms
 from ..core.task import FactKind, RowRef, Stage, StoredTask, TaskRow, at_stage, bucket_of
 from ..core.task_change import ChangeResult, TaskChange
@@ -19,6 +20,7 @@ from .batch import Mutation, Refused
 from .dispatcher import Dispatcher
 from .limits import ADMISSION_S_MAX
 from .marker import Marker
+from .notifier import Notifier
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase, kind_of
 from .queue_directory import QueueDirectory
 from .successors import successor
@@ -33,6 +35,12 @@ SHOWN_S_MAX = 1.0
 DISPATCHED = (FactKind.DISPATCHED, FactKind.DISPATCHED + MARKED)
 RETRIED_ENDS = (AttemptEnd.FAILED, AttemptEnd.TIMED_OUT)
 """Those that may be followed by another attempt."""
+EVENTS = {
+    AttemptEnd.SUCCEEDED: NoticeEvent.SUCCEEDED,
+    AttemptEnd.EXPIRED: NoticeEvent.EXPIRED,
+    AttemptEnd.FAILED: NoticeEvent.DEAD_LETTERED,
+    AttemptEnd.TIMED_OUT: NoticeEvent.DEAD_LETTERED,
+}
 AGAIN = (FactKind.FAILED, FactKind.EXPIRED)
 """What a task is that can be done all over."""
 
@@ -56,10 +64,16 @@ class Changes:
     """One per lane."""
 
     def __init__(
-        self, store: TaskStore, dispatcher: Dispatcher, marker: Marker, queues: QueueDirectory, clock: Clock
+        self,
+        store: TaskStore,
+        dispatcher: Dispatcher,
+        marker: Marker,
+        queues: QueueDirectory,
+        notifier: Notifier,
+        clock: Clock,
     ) -> None:
         self._store, self._dispatcher, self._marker, self._clock = store, dispatcher, marker, clock
-        self._queues = queues
+        self._queues, self._notifier = queues, notifier
 
     async def cancel(self, owned: OwnedRange, namespace_id: bytes, task_id: bytes) -> CancelResult:
         """Raises Refused where the range was lost meanwhile, Unavailable."""
@@ -152,7 +166,7 @@ class Changes:
         try:
             ended = owned.status(at_stage(ref, Stage.OUTCOME)) is not None
             row: TaskRow | None = None
-            if not ended and (attempt.end in RETRIED_ENDS or owned.status(ref) not in DISPATCHED):
+            if not ended and (owned.status(ref) not in DISPATCHED or await self._concerns_row(report)):
                 stored = await self._store.get(*place)
                 if stored is None or stored.row.ref != ref:
                     if owned.status(ref) in DISPATCHED:
@@ -172,20 +186,35 @@ class Changes:
             owned.end_read(read)
         return await self._repeated(owned, attempt)
 
+    async def _concerns_row(self, report: AttemptReport) -> bool:
+        """True if the row has to be known: there may be another attempt, or somebody is told. Raises Unavailable."""
+        attempt = report.attempt
+        assert attempt.end is not None, attempt
+        if attempt.end in RETRIED_ENDS or report.notices:
+            return True
+        name = attempt.namespace_id, report.queue
+        if not self._queues.known(*name) and not await self._queues.fetch(*name):
+            raise Unavailable("the queue's notices can't be read now")
+        return self._notifier.queue_wants(*name, EVENTS[attempt.end])
+
     async def _outcome(self, owned: OwnedRange, ref: bytes, report: AttemptReport, row: TaskRow | None) -> Mutation:
         """What is journaled of a report. `row`: the attempt's, where its failure may be followed by another one."""
         attempt, outcome = report.attempt.clipped(), at_stage(ref, Stage.OUTCOME)
+        assert attempt.end is not None, attempt
         if attempt.end not in RETRIED_ENDS:
             kind = FactKind.SUCCEEDED if attempt.end is AttemptEnd.SUCCEEDED else FactKind.EXPIRED
-            return Mutation(owned, outcome, kind, _future(), None, encode_outcome(attempt), attempt)
+            told = self._notifier.of(row, EVENTS[attempt.end], attempt) if row is not None else ()
+            return Mutation(owned, outcome, kind, _future(), None, encode_outcome(attempt), attempt, told)
         assert row is not None, report
         due_ms = self._retry_due_ms(report, row, await self._policy(row))
         if due_ms is None:
-            return Mutation(owned, outcome, FactKind.FAILED, _future(), None, encode_outcome(attempt), attempt)
+            told = self._notifier.of(row, NoticeEvent.DEAD_LETTERED, attempt)
+            return Mutation(owned, outcome, FactKind.FAILED, _future(), None, encode_outcome(attempt), attempt, told)
         due_ms = await self._place(owned, row, due_ms)
         attempt = replace(attempt, retry_ms=due_ms)
+        told = self._notifier.of(row, NoticeEvent.ATTEMPT_FAILED, attempt)
         again = successor(outcome, due_ms, row.body)
-        return Mutation(owned, outcome, FactKind.RETRIED, _future(), again, encode_outcome(attempt), attempt)
+        return Mutation(owned, outcome, FactKind.RETRIED, _future(), again, encode_outcome(attempt), attempt, told)
 
     def _retry_due_ms(self, report: AttemptReport, row: TaskRow, policy: RetryPolicy) -> int | None:
         """When the next attempt is due; None: there is none any more."""

@@ -10,11 +10,11 @@ from .owned_range import OwnedRange
 
 
 class Consequence(NamedTuple):
-    """What a committed record asks of the store for one row. The successor and the entry of the execution log are
-    written before the mark that points to them.
+    """What a committed record asks of the store for one row. The rows that come of it, and the entry of the execution
+    log, are written before the mark.
     """
 
     mark: Mark
     owned: OwnedRange
-    successor: TaskRow | None = None
+    made: tuple[TaskRow, ...] = ()
     attempt: Attempt | None = None

@@ -15,6 +15,7 @@ from ..core.errors import OutcomeUnknown, OwnershipLost, Unavailable
 from ..core.journal_record import JournalCorrupt, JournalRecord, decode, encode
 from ..core.lateness import why_late
 from ..core.message import to_message
+from ..core.notice_rule import NoticeEvent
 from ..core.ready_queue import ReadyQueue
 from ..core.task import FactKind, TaskRow
 from ..core.waiting import first_of
@@ -25,6 +26,7 @@ from .consequence import Consequence
 from .figures import LaneCounters
 from .limits import FAILURES_PER_TRANSACTION_MAX, RECORD_BODIES_BYTES_MAX, LaneLimits
 from .marker import Marker
+from .notifier import Notifier
 from .owned_range import MARKED, QUEUED, OwnedRange, Phase
 from .queue_directory import QueueDirectory
 
@@ -71,6 +73,7 @@ class Dispatcher:
         self._ranges, self._journal, self._leases, self._marker = ranges, journal, leases, marker
         self.counters = counters or LaneCounters()
         self._queues, self._clock, self._limits = queues, clock, limits
+        self.notifier = Notifier(queues, clock)
         self._ready: ReadyQueue[OwnedRange] = ReadyQueue(limits.ageing_ms)
         self._mutations: deque[Mutation | Closing] = deque()
         self._failing: list[tuple[TaskRow, OwnedRange, str]] = []
@@ -251,13 +254,14 @@ class Dispatcher:
             else:
                 claimed.add(row.ref)
                 batch.failed.append((row, owned, reason))
+                self._tell(batch, row, NoticeEvent.DEAD_LETTERED)
         return claimed
 
     def _collect_mutation(self, batch: Batch, change: Mutation, claimed: set[bytes]) -> None:
         status = change.owned.status(change.ref)
         if change.owned.phase is not Phase.ACTIVE:
             change.refuse(HintAnswer.NOT_OWNER)
-        elif change.successor is not None and not change.owned.is_open(change.successor.bucket):
+        elif not all(change.owned.is_open(row.bucket) for row in change.made):
             change.refuse(HintAnswer.NOT_READY)  # it has waited for so long that nobody looks there any more
         elif status is not None and status != QUEUED:
             change.answer(FactKind(status % MARKED), -1)
@@ -271,7 +275,8 @@ class Dispatcher:
     def _collect_closing(self, batch: Batch, closing: Closing) -> None:
         owned = closing.owned
         first = closing.bucket == owned.first_open_bucket
-        moved = any(m.successor and m.owned is owned and m.successor.bucket == closing.bucket for m in batch.mutations)
+        made = (row for change in batch.mutations if change.owned is owned for row in change.made)
+        moved = any(row.bucket == closing.bucket for row in made)
         moved = moved or owned.awaits(closing.bucket)
         if owned.phase is Phase.ACTIVE and first and not moved and not owned.queued[closing.bucket]:
             owned.closing = closing.bucket
@@ -303,6 +308,7 @@ class Dispatcher:
             return 0
         if 0 < row.body.expires_ms < batch.at_ms:
             batch.expired.append((row, owned))
+            self._tell(batch, row, NoticeEvent.EXPIRED)
             return 0
         name = (row.namespace_id, row.body.queue)
         if not self._queues.known(*name):
@@ -311,6 +317,7 @@ class Dispatcher:
         queue = self._queues.get(*name)
         if queue is None:
             batch.failed.append((row, owned, f"queue {row.body.queue!r} does not exist"))
+            self._tell(batch, row, NoticeEvent.DEAD_LETTERED)
             return 0
         topic = queue.topic_for(row.body.priority)
         if self._breaker.holds(topic, row, owned, self._clock.monotonic()):
@@ -319,11 +326,17 @@ class Dispatcher:
         blocked_ms = max(self._blocked_ms.get(topic, 0), self._blocked_ms.get(EVERY_TOPIC, 0))
         if (late := why_late(row, batch.at_ms, owned.served_from_ms, blocked_ms)) is not None:
             batch.late[late] += 1
+            if told := self.notifier.of_late(row, batch.at_ms):
+                batch.notices[row.ref] = told
         message = to_message(row, queue, owned.epoch, batch.at_ms, late)
         batch.sent.append((row, owned))
         batch.messages.append(message)
         batch.latest_due_ms = max(batch.latest_due_ms, row.due_ms)
         return message.size
+
+    def _tell(self, batch: Batch, row: TaskRow, event: NoticeEvent) -> None:
+        if told := self.notifier.of(row, event):
+            batch.notices[row.ref] = told
 
     def _note_blocked(self, topic: str) -> None:
         """Nothing goes there just now: what is due already will be late for that reason."""
@@ -434,19 +447,21 @@ class Dispatcher:
         failed = [(row, owned) for row, owned, _ in batch.failed]
         for row, owned in (*batch.sent, *batch.withheld, *batch.expired, *failed):
             owned.leave(row)
-        successors = {change.ref: change.successor for change in batch.mutations if change.successor}
+        made = {change.ref: change.made for change in batch.mutations if change.made} | batch.notices
         attempts = {change.ref: change.attempt for change in batch.mutations if change.attempt}
         self._marker.add(
             *self.last,
             [
-                Consequence(mark, owned, successors.get(mark.ref), attempts.get(mark.ref))
+                Consequence(mark, owned, made.get(mark.ref, ()), attempts.get(mark.ref))
                 for mark, (_, _, owned) in zip(batch.marks(), settled, strict=True)
             ]
             + batch.pointers(),
         )
+        for ref, _, owned in settled if made else ():
+            if owned.phase is not Phase.GONE:
+                for row in made.get(ref, ()):
+                    owned.move_in(row)
         for change in batch.mutations:
-            if change.successor is not None and change.owned.phase is not Phase.GONE:
-                change.owned.move_in(change.successor)
             change.answer(change.kind, offset)
         for closing in batch.closings:
             closing.owned.close(closing.bucket)

@@ -89,7 +89,7 @@ class Lane:
         self._rescanner = Rescanner(self._ranges, store, clock, limits, self._counters)
         self._checkpointer = Checkpointer(self._ranges, checkpoints, journal, self._marker, clock, limits)
         self._closer = Closer(self._ranges, store, self.dispatcher, self._marker, clock, constants.grace_ms)
-        self._changes = Changes(store, self.dispatcher, self._marker, self._queues, clock)
+        self._changes = Changes(store, self.dispatcher, self._marker, self._queues, self.dispatcher.notifier, clock)
         self._preloads = Preloads(shadows, checkpoints, self._loader, clock, self._unread)
         self._hand_over = HandOver(self._ranges, leases, self.dispatcher, self._marker, self._checkpointer, clock)
         self._takeover = Takeover(

@@ -206,7 +206,7 @@ class Marker:
         try:
             await write_consequences(
                 self._store,
-                [entry.consequence.successor for entry in entries if entry.consequence.successor],
+                [row for entry in entries for row in entry.consequence.made],
                 [entry.consequence.attempt for entry in entries if entry.consequence.attempt],
                 [entry.consequence.mark for entry in entries],
             )
@@ -228,10 +228,10 @@ class Marker:
 
     def _stored(self, entries: Iterable[_Entry]) -> None:
         ranges: set[OwnedRange] = set()
-        for (mark, owned, successor, _), record in entries:
+        for (mark, owned, made, _), record in entries:
             owned.marked(mark.ref)
-            if successor is not None:
-                owned.arrived(successor)
+            for row in made:
+                owned.arrived(row)
             record.left -= 1
             self.marks_waiting -= 1
             if not record.left:

@@ -21,17 +21,18 @@ log = structlog.get_logger(__name__)
 
 class Moved(NamedTuple):
     """A move, or the retry of an attempt, as the journal has it. `body` is the encoded one of the new row; empty: that
-    of the old row."""
+    of the old row. `spawned`: `ref` is that of the new row, and there was none before it."""
 
     ref: bytes
     new_due_ms: int
     body: bytes = b""
+    spawned: bool = False
 
 
 def marks_of(record: JournalRecord, section: Section) -> list[Mark]:
     """The facts that a section of a record proves. Raises JournalCorrupt."""
     marks = [Mark(ref, FactKind.DISPATCHED, record.at_ms) for ref in section.dispatched]
-    return marks + [_mark_of(record, other) for other in section.others]
+    return marks + [_mark_of(record, other) for other in section.others if other.kind is not FactKind.SPAWNED]
 
 
 def _mark_of(record: JournalRecord, other: Other) -> Mark:
@@ -44,8 +45,12 @@ def _mark_of(record: JournalRecord, other: Other) -> Mark:
 
 def moves_of(section: Section) -> list[Moved]:
     """The rows that a section of a record makes."""
-    made = (other for other in section.others if other.new_due_ms)
-    return [Moved(o.ref, o.new_due_ms, o.body if o.kind is FactKind.MOVED else b"") for o in made]
+    with_body = (FactKind.MOVED, FactKind.SPAWNED)
+    return [
+        Moved(o.ref, o.new_due_ms, o.body if o.kind in with_body else b"", o.kind is FactKind.SPAWNED)
+        for o in section.others
+        if o.new_due_ms
+    ]
 
 
 def attempts_of(section: Section) -> list[Attempt]:
@@ -66,8 +71,12 @@ async def successors(store: TaskStore, moved: Sequence[Moved]) -> list[TaskRow]:
     Raises Unavailable.
     """
     rows = []
-    for packed, new_due_ms, encoded in moved:
+    for packed, new_due_ms, encoded, spawned in moved:
         ref = RowRef.unpack(packed)
+        if spawned:
+            body = decode_body(encoded)
+            rows.append(TaskRow(new_due_ms, ref.namespace_id, ref.task_id, body, ref.generation, ref.attempt))
+            continue
         if encoded:
             rows.append(successor(packed, new_due_ms, decode_body(encoded)))
             continue

@@ -176,7 +176,7 @@ class Fsck:
             return []
         found = []
         for section in record.sections:
-            bodies = {moved.ref: moved.body for moved in moves_of(section)}
+            bodies = {moved.ref: moved.body for moved in moves_of(section) if not moved.spawned}
             for mark in marks_of(record, section):
                 said = Said(mark.ref, mark.kind, mark.at_ms, mark.reason, bodies.get(mark.ref, b""))
                 found.append((section.range_id, said))

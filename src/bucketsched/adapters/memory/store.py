@@ -263,6 +263,8 @@ def _with(facts: Facts, mark: Mark) -> Facts:
             return replace(facts, succeeded_ms=mark.at_ms)
         case FactKind.EXPIRED:
             return replace(facts, expired_ms=mark.at_ms)
+        case FactKind.SPAWNED:
+            raise AssertionError("no fact")
 
 
 class MemoryCheckpointStore(Faults):

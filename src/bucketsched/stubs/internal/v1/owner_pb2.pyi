@@ -419,11 +419,17 @@ class AttemptReport(_message.Message):
     ROW_DUE_MS_FIELD_NUMBER: _builtins.int
     FINAL_FIELD_NUMBER: _builtins.int
     PAUSE_MS_LEAST_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     row_due_ms: _builtins.int
     """Where the attempt's row is."""
     final: _builtins.bool
     """There is to be no other attempt."""
     pause_ms_least: _builtins.int
+    queue: _builtins.str
+    """Of the task."""
+    notices: _builtins.bool
+    """The task itself has something told of it."""
     @_builtins.property
     def attempt(self) -> _storage_pb2.Attempt: ...
     def __init__(
@@ -433,10 +439,12 @@ class AttemptReport(_message.Message):
         row_due_ms: _builtins.int = ...,
         final: _builtins.bool = ...,
         pause_ms_least: _builtins.int = ...,
+        queue: _builtins.str = ...,
+        notices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "final", b"final", "pause_ms_least", b"pause_ms_least", "row_due_ms", b"row_due_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "final", b"final", "notices", b"notices", "pause_ms_least", b"pause_ms_least", "queue", b"queue", "row_due_ms", b"row_due_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,6 +56,7 @@ class TaskBody(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     queue: _builtins.str
     type: _builtins.str
@@ -75,6 +76,8 @@ class TaskBody(_message.Message):
     def retry(self) -> Global___RetryPolicy:
         """Without: that of the queue."""
 
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoticeRule]: ...
     def __init__(
         self,
         *,
@@ -90,14 +93,43 @@ class TaskBody(_message.Message):
         idempotency_key: _builtins.str = ...,
         retry: Global___RetryPolicy | None = ...,
         expires_ms: _builtins.int = ...,
+        notices: _abc.Iterable[Global___NoticeRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "nominal_due_ms", b"nominal_due_ms", "notices", b"notices", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskBody: _TypeAlias = TaskBody  # noqa: Y015
+
+@_typing.final
+class NoticeRule(_message.Message):
+    """core.notice_rule.NoticeRule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    LATE_MS_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    late_ms: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_builtins.str] | None = ...,
+        queue: _builtins.str = ...,
+        late_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "late_ms", b"late_ms", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticeRule: _TypeAlias = NoticeRule  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
