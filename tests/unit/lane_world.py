@@ -24,6 +24,8 @@ from bucketsched.ports import HintAnswer, Member
 
 NAMESPACE = bytes(range(16))
 STEPS_MAX = 200_000
+ROUNDS_MAX = 60
+"""Of the event loop, without time passing: who waits for others looks anew each time."""
 
 
 class Process:
@@ -124,9 +126,12 @@ class World:
     # ---- time
 
     async def settle(self) -> None:
-        """Lets everything run that needs no time."""
-        for _ in range(60):
+        """Lets everything run that needs no time, until nobody else would."""
+        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # nothing public tells
+        for _ in range(ROUNDS_MAX):
             await asyncio.sleep(0)
+            if not ready:
+                return
 
     async def pass_ms(self, ms: int, step_ms: int = 10) -> None:
         """Lets time pass, waking every sleeper at its time."""

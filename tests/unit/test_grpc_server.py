@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import grpc.aio
+import pytest
 
 from bucketsched.api.errors import Context
 from bucketsched.api.rpc import unary, unary_service
@@ -19,6 +20,7 @@ async def _answer(request: task_pb2.GetTaskRequest, context: Context) -> task_pb
     return task_pb2.GetTaskResponse()
 
 
+@pytest.mark.integration
 async def test_thousands_of_calls_at_once_are_all_answered() -> None:
     service = unary_service("bucketsched.v1.TaskService", {"GetTask": unary(_answer, task_pb2.GetTaskRequest)})
     server = GrpcServer("127.0.0.1:0", [service])

@@ -16,6 +16,8 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from bucketsched.api.rest.server import RestServer
 
+pytestmark = pytest.mark.integration
+
 WITHIN_S = 60
 BOUNDED = settings(
     max_examples=20,

@@ -41,6 +41,11 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
+
+
 def place(path: Path, node: ast.AST) -> str:
     return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
 
@@ -60,7 +65,7 @@ def test_functions_are_short() -> None:
     long = [
         f"{place(path, node)} {node.name}: {node.end_lineno - node.lineno + 1} lines"
         for path in PYTHON
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= LINES_MAX
@@ -98,7 +103,7 @@ def test_no_test_is_skipped() -> None:
     found = [
         place(path, node)
         for path in ours("tests")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in {"skip", "skipif", "xfail", "importorskip"}
     ]
     assert not found
