@@ -44,14 +44,16 @@ protos: install
 	@$(BIN)/python tools/generate_settings.py --check
 
 unit: install
-	@$(BIN)/python -m pytest tests -q -n 2 -m "not stack and not integration and not proof"
+	@$(BIN)/python -m pytest tests -q -n 2 -m "not stack and not integration and not alone and not proof"
 
 proofs: install ## the model with each of its rules left out once, 2,000 seeds of the simulation, each of its planted bugs
 	@$(BIN)/python -m pytest tests -q -n 2 --dist loadfile -m proof
 
-test: check proofs ## check, proofs, then the tests against real servers; leaves nothing running
+STACKS ?= 2
+test: check proofs ## check, proofs, then the tests against real servers, in STACKS groups side by side, each with its own; leaves nothing running
 	@$(BIN)/python -m tools.stack jars
-	@$(BIN)/python -m pytest tests -q -m "(stack or integration) and not proof"
+	@$(BIN)/python -m pytest tests -q -n $(STACKS) --dist loadfile -m "(stack or integration) and not alone and not proof"
+	@$(BIN)/python -m pytest tests -q -m "alone and not proof"
 
 python-found:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,23 +14,28 @@ from tools.stack import Addresses, Stack, own_stack, running
 
 Say = Callable[[str], None]
 SLOW_FOLDERS = ("integration", "acceptance")
+STACK_TEST_S_MAX = 300
+"""Unless a test says otherwise. The first one waits for the servers' start, while another group starts its own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what `make check` leaves out."""
+    """Marks what `make check` leaves out, and gives tests of real servers the time that those need."""
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.integration)
+        if item.get_closest_marker("stack") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(STACK_TEST_S_MAX))
 
 
 @pytest.fixture(scope="session")
 def _say(request: pytest.FixtureRequest) -> Say:
-    """Progress for whoever waits, past pytest's capture of output."""
+    """Progress for whoever waits, past pytest's capture of output; where several groups run, with the group's name."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
+    group = os.environ.get("PYTEST_XDIST_WORKER")
 
     def say(line: str) -> None:
         with capture.global_and_fixture_disabled():
-            print(f"\n{line}", end="", file=sys.stderr, flush=True)
+            print(f"\n{group}: {line}" if group else f"\n{line}", end="", file=sys.stderr, flush=True)
 
     return say
 

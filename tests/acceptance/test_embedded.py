@@ -131,6 +131,7 @@ async def create(client: Client, delays_s: list[float]) -> list[CreatedTask]:
     return [task for task in created if isinstance(task, CreatedTask)]
 
 
+@pytest.mark.alone
 async def test_it_is_ready_soon_and_small(server: Server) -> None:
     begun = time.monotonic()
     process = await server.start()

@@ -115,6 +115,7 @@ async def test_what_the_queue_does_not_allow_is_not_connected_to(
     assert receiver.got == []
 
 
+@pytest.mark.alone
 async def test_a_dead_receiver_slows_no_other(client: Client, receiver: Receiver) -> None:
     async with receiving() as dead:
         dead.answers = [never] * 10_000

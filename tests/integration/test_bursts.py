@@ -12,7 +12,7 @@ from bucketsched import CreatedTask, NewTask
 from bucketsched.client.model import to_datetime
 from bucketsched.core.task import BUCKET_MS
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.alone]
 
 AT_ONCE = 10_000
 AT_ONCE_S = 7.0

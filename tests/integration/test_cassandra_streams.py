@@ -20,7 +20,7 @@ from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
 from bucketsched.core.errors import Unavailable
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
 OPTIONS = {"native_transport_timeout": "1500ms", "native_transport_max_threads": "2"}
 """What waits for that long is given up; two at a time don't."""

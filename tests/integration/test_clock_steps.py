@@ -111,6 +111,7 @@ async def test_steps_in_a_cluster_neither_fire_early_nor_stall(cluster: Cluster)
 
 
 @pytest.mark.stack
+@pytest.mark.alone
 async def test_a_node_300_ms_off_is_told_so_and_one_2_s_off_lets_go(cluster: Cluster) -> None:
     right, clock = FakeClock(cluster.folder / "right"), FakeClock(cluster.folder / "wrong")
     one = cluster.start("one", environment=right.environment, **PATIENT)

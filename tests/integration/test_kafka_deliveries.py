@@ -210,6 +210,7 @@ async def test_messages_of_higher_priority_are_handed_over_first(world: KafkaWor
     await subscription.close()
 
 
+@pytest.mark.alone
 async def test_a_message_is_handed_over_soon_after_its_commit(world: KafkaWorld, journal: KafkaJournal) -> None:
     queue = await world.made(partitions=4)
     process, took = await joined(world, queue), []

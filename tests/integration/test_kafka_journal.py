@@ -280,6 +280,7 @@ async def test_closing_aborts_what_is_open(world: KafkaWorld, proxy: KafkaProxy)
     assert await records(other, 0) == [b"first"]
 
 
+@pytest.mark.alone
 async def test_a_fenced_journal_closes_soon_and_silently(world: KafkaWorld, journal: KafkaJournal) -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))

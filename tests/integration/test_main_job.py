@@ -79,6 +79,7 @@ async def test_get_shows_what_became_of_it(work: Workload) -> None:
     assert await work.client.cancel(task.id) is CancelOutcome.ALREADY_DISPATCHED
 
 
+@pytest.mark.alone
 async def test_many_at_random_instants_are_all_in_time(work: Workload) -> None:
     rng = random.Random(3)
     tasks = await work.create([rng.uniform(0, 4) for _ in range(600)])
@@ -88,6 +89,7 @@ async def test_many_at_random_instants_are_all_in_time(work: Workload) -> None:
     assert late[-1] < 5_000
 
 
+@pytest.mark.alone
 async def test_what_is_due_already_runs_now(work: Workload) -> None:
     before_ms = now_ms()
     tasks = await work.create([0.0] * 20)
@@ -115,6 +117,7 @@ async def test_a_row_whose_hint_was_lost_is_found(cluster: Cluster, work: Worklo
     await work.recorder.exactly(told + untold)
 
 
+@pytest.mark.alone
 async def test_hundreds_of_lost_hints_are_made_good(cluster: Cluster, work: Workload) -> None:
     async with cluster.rows() as rows:
         dues = [now_ms() + 2_500 + 2 * i for i in range(1_500)]

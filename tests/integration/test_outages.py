@@ -13,7 +13,7 @@ from tests.outages.outage import Outage, Trial
 from tests.workload import Workload, workload
 from tools.stack import Stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(240)]
 
 AWAY_S = 4.0
 BRIEF_S = 1.0

@@ -37,6 +37,7 @@ def preloaded(process: Process) -> list[bool]:
     return [event["preloaded"] for event in process.events("range taken")]
 
 
+@pytest.mark.alone
 async def test_pollers_are_replaced_one_after_the_other(cluster: Cluster, work: Workload) -> None:
     """Each is told to end while tasks are created and fall due; what it owned was read ahead by who takes it."""
     pollers = [cluster.start(name, "poller") for name in ("one", "two")]
@@ -69,6 +70,7 @@ async def test_pollers_are_replaced_one_after_the_other(cluster: Cluster, work: 
         assert await process.terminate() == 0
 
 
+@pytest.mark.alone
 async def test_a_joining_poller_gets_its_share_without_a_gap(cluster: Cluster, work: Workload) -> None:
     old = cluster.start("old", "poller")
     await cluster.settled(old)

@@ -41,6 +41,7 @@ def delays(count: int, first_s: float, last_s: float) -> list[float]:
     return [rng.uniform(first_s, last_s) for _ in range(count)]
 
 
+@pytest.mark.alone
 async def test_a_stop_hands_over_without_a_gap(cluster: Cluster, work: Workload, start: Callable[..., Process]) -> None:
     one, two = start("one", "poller"), start("two", "poller")
     await cluster.settled(one, two)

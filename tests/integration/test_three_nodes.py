@@ -12,7 +12,7 @@ import sys
 import pytest
 from tools.stack import ROOT
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 RUN_S_MAX = 840
 ACKNOWLEDGED_MIN = 0.9

@@ -115,6 +115,7 @@ async def persistently(call: Callable[[], Awaitable[T]]) -> T:
 # ---------------------------------------------------------------- a process dies
 
 
+@pytest.mark.alone
 async def test_the_ranges_of_a_killed_process_are_taken_after_the_session_time_out(cluster: Cluster) -> None:
     membership, leases = await cluster.join("survivor", cluster.direct)
     arguments = [
