@@ -45,6 +45,7 @@ class Tasks:
                 self.keyed[request.key].append(request)
             if request.task_id:
                 self.asked[request.op][request.task_id].append(request)
+        self._versions: dict[str, list[Standing]] = {}
         self._adopt()
 
     @property
@@ -111,6 +112,11 @@ class Tasks:
 
     def versions(self, task_id: str) -> list[Standing]:
         """What the task was, generation by generation, by its creates and the journals."""
+        if task_id not in self._versions:
+            self._versions[task_id] = self._found_versions(task_id)
+        return self._versions[task_id]
+
+    def _found_versions(self, task_id: str) -> list[Standing]:
         creates = self.creates.get(task_id, ())
         told = [create for create in creates if create.outcome is Outcome.OK]
         first_ms = min((create.start_ms for create in creates), default=0)
