@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -22,7 +24,7 @@ from bucketsched.core.task import FactKind, Mark, TaskBody, TaskRow
 from bucketsched.core.task_change import ChangeResult, TaskChange
 from bucketsched.ports import CancelResult, Changed
 from bucketsched.service import executions, queries
-from bucketsched.stubs.v1 import queue_pb2, task_pb2
+from bucketsched.stubs.v1 import queue_pb2, task_pb2, task_pb2_grpc
 
 SECOND = Duration(seconds=1)
 
@@ -100,6 +102,12 @@ async def test_a_task_is_running_while_its_newest_attempt_has_begun_and_not_ende
     assert (await get(api, row)).state == task_pb2.TASK_STATE_DISPATCHED, "its row is about to say how it ended"
 
 
+async def test_an_earlier_attempt_whose_end_nobody_told_is_not_the_one_at_work(api: Api) -> None:
+    row = await row_of(api, DISPATCHED, attempt=2)
+    await api.store.record_attempts([entry(row, 1, started_ms=5)])
+    assert (await get(api, row)).state == task_pb2.TASK_STATE_DISPATCHED
+
+
 async def test_the_log_is_read_only_where_there_may_be_one(api: Api) -> None:
     await api.catalog.create_queue(Queue(NAMESPACE_ID, "default", "topic", QueueKind.KAFKA))
     row = await row_of(api, DISPATCHED, queue="topic")
@@ -138,6 +146,28 @@ async def test_the_log_tells_everything_of_each_attempt_by_pages(api: Api, monke
     monkeypatch.setattr(executions, "PAGE_BYTES_MAX", 2)
     bounded = await api.stub.ListAttempts(task_pb2.ListAttemptsRequest(task_id=ids.text(row.task_id)))
     assert (len(bounded.attempts), bounded.next_page_token) == (1, "0.1")
+
+
+async def test_the_largest_attempts_come_in_messages_that_clients_take(api: Api) -> None:
+    """4 MiB, as gRPC has it by default."""
+    row = await row_of(api, DISPATCHED, attempt=300)
+    large = entry(
+        row, end=AttemptEnd.FAILED, worker="😀" * 300, error_type="😀" * 300, error_message="😀" * 2_000,
+        error_trace="😀" * 9_000, result=bytes(16 * 1024),
+    ).clipped()  # fmt: skip
+    await api.store.record_attempts([replace(large, attempt=number) for number in range(1, 300)])
+    request = task_pb2.ListAttemptsRequest(task_id=ids.text(row.task_id), page_size=1_000)
+    found: list[int] = []
+    async with grpc.aio.insecure_channel(api.address) as channel:
+        stub = task_pb2_grpc.TaskServiceStub(channel)
+        while True:
+            response = await stub.ListAttempts(request)
+            found += [each.attempt for each in response.attempts]
+            if not response.next_page_token:
+                break
+            request.page_token = response.next_page_token
+        await stub.GetTask(task_pb2.GetTaskRequest(task_id=ids.text(row.task_id)))
+    assert found == list(range(1, 300))
 
 
 async def test_with_a_task_come_the_last_attempts_only(api: Api) -> None:

@@ -125,7 +125,7 @@ def _failed(attempt: Attempt) -> bool:
 
 def _bytes(attempt: Attempt) -> int:
     texts = (attempt.worker, attempt.error_type, attempt.error_message, attempt.error_trace)
-    return len(attempt.result) + sum(map(len, texts))
+    return len(attempt.result) + sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
 
 
 def _place_of(token: str) -> tuple[int, int]:
