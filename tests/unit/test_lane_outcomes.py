@@ -10,7 +10,18 @@ from lane_world import NAMESPACE, Process, World
 
 from bucketsched.core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
 from bucketsched.core.retry import RetryPolicy
-from bucketsched.core.task import BUCKET_MS, FactKind, Facts, RowRef, Stage, TaskRow, at_stage, stage_of
+from bucketsched.core.task import (
+    BUCKET_MS,
+    FactKind,
+    Facts,
+    RowRef,
+    Stage,
+    TaskRow,
+    at_stage,
+    bucket_end_ms,
+    bucket_of,
+    stage_of,
+)
 from bucketsched.core.task_change import ChangeResult, TaskChange
 from bucketsched.ports import CancelResult, Changed, HintAnswer
 
@@ -205,15 +216,15 @@ async def test_a_successor_knows_outcomes_and_goes_on_with_retries(marked: bool)
         await dispatched(world, process, row)
     if not marked:
         await world.pass_ms(6_000, step_ms=100)
-        world.store.hold("mark")
-        world.store.hold("record_attempts")
+        for write in ("insert", "mark", "record_attempts"):
+            world.store.hold(write)
     said = report(world, rows[0]), report(world, rows[1], AttemptEnd.FAILED, pause_ms_least=10_000)
     assert await finish(world, process, *said) == [EndResult.TAKEN] * 2
     if marked:
         await world.pass_ms(6_000, step_ms=100)
     await process.crash()
-    world.store.let_go("mark")
-    world.store.let_go("record_attempts")
+    for write in ("insert", "mark", "record_attempts"):
+        world.store.let_go(write)
     other = await world.process("other")
     late = report(world, rows[0], AttemptEnd.FAILED), report(world, rows[1], worker="late")
     assert await finish(world, other, *late) == [EndResult.ALREADY_ENDED] * 2
@@ -247,6 +258,31 @@ async def test_what_has_failed_for_good_is_done_all_over() -> None:
     redriven = await change(world, process, lost, again=True, due_ms=now_ms)
     assert isinstance(redriven, Changed)
     assert redriven.result is ChangeResult.CHANGED
+    world.check()
+    await world.close()
+
+
+async def test_a_retry_that_is_changed_waits_on_as_the_attempt_that_it_was() -> None:
+    """Its contents are other ones; only another due time is another due time."""
+    world = await World().prepare()
+    process = await world.process()
+    row = with_retry(world.row(500), replace(QUICK, delay_ms_first=40_000, delay_ms_max=40_000))
+    await dispatched(world, process, row)
+    said = report(world, row, AttemptEnd.FAILED, pause_ms_least=30_000)
+    assert await finish(world, process, said) == [EndResult.TAKEN]
+    await world.pass_ms(2_000, step_ms=100)
+    retry_ms = (await facts(world, row)).moved_to_ms
+    assert retry_ms is not None
+    changed = await change(world, process, row, payload=b"new")
+    assert isinstance(changed, Changed)
+    assert changed.row is not None
+    assert (changed.row.body.payload, changed.row.generation, changed.row.attempt) == (b"new", 1, 2)
+    assert retry_ms < changed.row.due_ms < retry_ms + 5
+    hastened = await change(world, process, row, due_ms=world.clock.now_ms())
+    assert isinstance(hastened, Changed)
+    await world.until(lambda: len(attempts(world)) == 2)
+    assert world.clock.now_ms() < retry_ms
+    assert attempts(world) == [(0, 1), (2, 2)]
     world.check()
     await world.close()
 
@@ -296,19 +332,19 @@ async def test_what_is_of_no_use_any_more_expires_instead_of_being_dispatched() 
 
 
 async def test_an_outcome_is_remembered_for_as_long_as_its_dispatch() -> None:
-    """Else a second one would be taken without a look at the row."""
+    """Also where its bucket is closed by then: else a second one would be taken without a look at the row."""
     world = await World(grace_ms=1_000).prepare()
     process = await world.process()
-    row = world.row(500)
+    row = world.row(bucket_end_ms(bucket_of(world.clock.now_ms())) - world.clock.now_ms() - 500)
     await dispatched(world, process, row)
-    first = report(world, row)
-    assert await finish(world, process, first) == [EndResult.TAKEN]
     owned = process.lane._ranges[0]
-    outcome = at_stage(row.ref, Stage.OUTCOME)
-    for _ in range(200):
-        await world.pass_ms(1_000, step_ms=500)
-        assert owned.status(outcome) is not None or owned.status(row.ref) is None
-    assert owned.status(row.ref) is None
+    await world.until(lambda: owned.first_open_bucket > row.bucket)
+    assert await finish(world, process, report(world, row)) == [EndResult.TAKEN]
+    await world.pass_ms(6_000, step_ms=100)
+    assert owned.status(row.ref) is not None
+    assert await finish(world, process, report(world, row, AttemptEnd.EXPIRED)) == [EndResult.ALREADY_ENDED]
+    await world.until(lambda: owned.status(row.ref) is None)
+    assert owned.status(at_stage(row.ref, Stage.OUTCOME)) is None
     await world.close()
 
 

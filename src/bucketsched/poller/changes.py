@@ -130,7 +130,9 @@ class Changes:
                 if as_asked and not again and owned.status(row.ref) in (None, QUEUED):
                     return Changed(ChangeResult.CHANGED, row)
                 ref = at_stage(row.ref, Stage.REDRIVE) if again else row.ref
-                due_ms = await self._place(owned, row, max(body.nominal_due_ms, self._clock.now_ms()))
+                waits_on = change.due_ms is None and not again and row.attempt > 1  # a retry, for its own due time
+                wanted_ms = row.due_ms if waits_on else body.nominal_due_ms
+                due_ms = await self._place(owned, row, max(wanted_ms, self._clock.now_ms()))
                 moved = successor(ref, due_ms, body)
                 mutation = Mutation(owned, ref, FactKind.MOVED, _future(), moved, encode_body(body))
                 kind, offset = await self._journal(mutation)
