@@ -30,8 +30,8 @@ DELIVERY_GUARDS = [
         "a-late-nack-takes-nothing-away",
         "the message would be at work twice",
         FEED,
-        " and held.worker is worker and held.lease_id == lease_id",
-        "",
+        " and held.worker is worker and held.lease_id == lease_id:\n                self._give_back",
+        ":\n                self._give_back",
         (HUB,),
     ),
     Guard(
@@ -46,8 +46,8 @@ DELIVERY_GUARDS = [
         "a-worker-leaves-its-tasks-behind",
         "what a lost worker had is offered again at once, not when the lease is over",
         FEED,
-        "        for held in list(worker.leased.values()):\n            self._give_back(held, 0)\n",
-        "",
+        "                self._give_back(held, 0)\n        self.changed()\n",
+        "                pass\n        self.changed()\n",
         (HUB,),
     ),
     Guard(
@@ -120,8 +120,8 @@ DELIVERY_GUARDS = [
         "leave-when-all-is-acknowledged",
         "an end of the stream before the acks makes others do it again",
         LINK,
-        "not (self._open or self._acks or self._nacks)",
-        "not (self._acks or self._nacks)",
+        "not (self._open or self._acks or self._said)",
+        "not (self._acks or self._said)",
         (WORKER,),
     ),
     Guard(

@@ -105,10 +105,8 @@ GUARDS = [
         "withheld-rows-come-back",
         "a refused transaction leaves a row that a cancel had claimed",
         "poller/dispatcher.py",
-        """        for row, owned in batch.withheld:
-            self._make_ready(row, owned)
-""",
-        "",
+        "in (*batch.withheld, *batch.expired):",
+        "in batch.expired:",
         ("tests/unit/test_dispatcher.py",),
     ),
     Guard(
@@ -169,7 +167,7 @@ GUARDS = [
         "no-move-into-a-closed-bucket",
         "a move may have waited for the journal until nobody looks there any more",
         "poller/dispatcher.py",
-        "elif change.successor is not None and not change.owned.is_open(change.successor.bucket):",
+        "elif not all(change.owned.is_open(row.bucket) for row in change.made):",
         "elif False:",
         (INTERLEAVINGS,),
     ),
@@ -452,8 +450,8 @@ GUARDS = [
         "successors-are-queued-at-the-commit",
         "a moved row is dispatched also if whoever asked for it has gone",
         "poller/dispatcher.py",
-        "                change.owned.move_in(change.successor)\n",
-        "                pass\n",
+        "                    owned.move_in(row)\n",
+        "                    pass\n",
         (LATE,),
     ),
     Guard(

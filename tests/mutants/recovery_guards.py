@@ -64,7 +64,7 @@ RECOVERY_GUARDS = [
         "what-is-left-of-a-journal-is-stored",
         "a task whose record survived would go twice",
         LOSS,
-        "        await self._apply(marks, moved)\n        return offset",
+        "        await self._apply(marks, moved, attempts)\n        return offset",
         "        return offset",
         (LOSSES,),
     ),
