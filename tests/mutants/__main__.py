@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .clock_guards import CLOCK_GUARDS
 from .delivery_guards import DELIVERY_GUARDS
+from .execution_guards import EXECUTION_GUARDS
 from .guards import GUARDS, Guard
 from .move_guards import MOVE_GUARDS
 from .outcome_guards import OUTCOME_GUARDS
@@ -76,7 +77,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS, *CLOCK_GUARDS, *REST_GUARDS]
-    guards += [*WEBHOOK_GUARDS, *OUTCOME_GUARDS]
+    guards += [*WEBHOOK_GUARDS, *OUTCOME_GUARDS, *EXECUTION_GUARDS]
     chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))

@@ -241,6 +241,19 @@ async def test_of_one_key_the_expiry_counts_from_the_due_time_of_the_first_creat
     assert task.start_by.ToMilliseconds() == NOW_MS + 2_000
 
 
+async def test_an_update_may_change_until_when_a_task_is_of_use(api: Api) -> None:
+    asked: list[TaskChange] = []
+    row = await row_of(api)
+    api.owners.on_change = lambda task_id, change: asked.append(change) or Changed(ChangeResult.CHANGED, row)
+    request = task_pb2.UpdateTaskRequest(task_id=ids.text(row.task_id), start_by=Timestamp(seconds=NOW_MS // 1000 + 60))
+    await refused(api.stub.UpdateTask(request), code_pb2.INVALID_ARGUMENT, "update_mask")
+    request.update_mask.paths.append("start_by")
+    await api.stub.UpdateTask(request)
+    assert asked == [TaskChange(expires_ms=(NOW_MS // 1000 + 60) * 1000)]
+    request.ClearField("start_by")
+    await refused(api.stub.UpdateTask(request), code_pb2.INVALID_ARGUMENT, "update_mask")
+
+
 # ---------------------------------------------------------------- redrive, cancel
 
 

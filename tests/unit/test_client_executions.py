@@ -20,7 +20,7 @@ from bucketsched.core import task_id as ids
 from bucketsched.core.catalog import Queue, QueueKind
 from bucketsched.core.execution import AttemptEnd
 from bucketsched.core.task import FactKind
-from bucketsched.core.task_change import ChangeResult
+from bucketsched.core.task_change import ChangeResult, TaskChange
 from bucketsched.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from bucketsched.ports import CancelResult, Changed
 
@@ -191,6 +191,19 @@ async def test_redrives_and_cancels_say_what_became_of_them(api: Api, client: Cl
         api.owners.on_cancel = lambda task_id, end=end: end  # type: ignore[misc]
         cancelled = await client.cancel(task_id)
         assert (cancelled.name, cancelled.cancelled) == (end.name, False)
+
+
+async def test_an_update_may_change_until_when_a_task_is_of_use(api: Api, client: Client, cli: Cli) -> None:
+    asked: list[TaskChange] = []
+    row = await row_of(api)
+    task_id = ids.text(row.task_id)
+    api.owners.on_change = lambda task_id, change: asked.append(change) or Changed(ChangeResult.CHANGED, row)
+    assert (await client.update(task_id, start_by=NOW + timedelta(hours=1))).outcome.updated
+    code, _, _ = await cli("task", "update", task_id, "--start-by", (NOW + timedelta(hours=1)).isoformat())
+    assert code == 0
+    assert asked == [TaskChange(expires_ms=NOW_MS + 3_600_000)] * 2
+    with pytest.raises(InvalidArgument, match="start_by"):
+        await client.update(task_id, start_by=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
 
 
 # ---------------------------------------------------------------- queues

@@ -287,6 +287,21 @@ async def test_a_retry_that_is_changed_waits_on_as_the_attempt_that_it_was() -> 
     await world.close()
 
 
+async def test_what_is_of_use_for_longer_does_not_expire_any_more() -> None:
+    world = await World().prepare()
+    process = await world.process()
+    rows = [with_retry(world.row(2_000), expires_ms=world.clock.now_ms() + 1_500) for _ in range(2)]
+    for row in rows:
+        await world.create(row, hint=process)
+    changed = await change(world, process, rows[0], expires_ms=world.clock.now_ms() + 60_000)
+    assert isinstance(changed, Changed)
+    assert changed.result is ChangeResult.CHANGED
+    await world.pass_ms(20_000, step_ms=100)
+    assert [RowRef.unpack(ref).task_id for ref in world.dispatched()] == [rows[0].task_id]
+    assert (await facts(world, rows[1])).expired_ms is not None
+    await world.close()
+
+
 async def test_a_task_that_waits_is_not_hastened_by_doing_it_all_over() -> None:
     """So the same may be asked for again when the answer was lost."""
     world = await World().prepare()

@@ -172,6 +172,19 @@ async def test_the_largest_policy_fits_into_a_body(rest: RestWorld) -> None:
     assert answer.status_code == 200, answer.text
 
 
+async def test_an_update_may_change_until_when_a_task_is_of_use(rest: RestWorld) -> None:
+    asked: list[TaskChange] = []
+    row = await row_of(rest)
+    rest.owners.on_change = lambda task_id, change: asked.append(change) or Changed(ChangeResult.CHANGED, row)
+    answer = await rest.client.patch(f"/tasks/{NAME}", json={"start_by": rfc3339(NOW_MS + 60_000)})
+    assert answer.status_code == 200, answer.text
+    assert asked == [TaskChange(expires_ms=NOW_MS + 60_000)]
+    wrong = await rest.client.patch(f"/tasks/{NAME}", json={"start_by": "soon"})
+    refused(wrong, 400, "INVALID_ARGUMENT", "start_by")
+    nothing = await rest.client.patch(f"/tasks/{NAME}", json={})
+    assert "start_by" in refused(nothing, 400, "INVALID_ARGUMENT", "")
+
+
 # ---------------------------------------------------------------- redrive
 
 

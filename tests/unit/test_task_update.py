@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bucketsched.core.durations import DAY_MS
@@ -31,6 +33,9 @@ BODY = TaskBody("ns", "q", "t", b"old", {"a": "b"}, Priority.LOW, NOW_MS, NOW_MS
         (TaskUpdate(delay_ms=LIMITS.delay_ms_max + 1), "delay"),
         (TaskUpdate(due_ms=NOW_MS, delay_ms=1), "delay"),
         (TaskUpdate(payload=b"", expected_generation=-1), "expected_generation"),
+        (TaskUpdate(due_ms=NOW_MS + 5, start_by_ms=NOW_MS + 4), "start_by"),
+        (TaskUpdate(delay_ms=5, start_by_ms=NOW_MS + 5 + LIMITS.delay_ms_max + 1), "start_by"),
+        (TaskUpdate(start_by_ms=NOW_MS + 2 * LIMITS.delay_ms_max + 1), "start_by"),
     ],
 )
 def test_what_is_not_allowed_is_named(update: TaskUpdate, field: str) -> None:
@@ -41,6 +46,29 @@ def test_what_is_not_allowed_is_named(update: TaskUpdate, field: str) -> None:
 
 def test_a_delay_is_resolved_once() -> None:
     assert validate_update(TaskUpdate(delay_ms=DAY_MS), LIMITS, NOW_MS) == TaskChange(due_ms=NOW_MS + DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("update", "expires_ms"),
+    [
+        (TaskUpdate(start_by_ms=NOW_MS - 5), NOW_MS - 5),
+        (TaskUpdate(start_by_ms=NOW_MS + 2 * LIMITS.delay_ms_max), NOW_MS + 2 * LIMITS.delay_ms_max),
+        (TaskUpdate(start_by_ms=0), 1),
+        (TaskUpdate(due_ms=NOW_MS + 5, start_by_ms=NOW_MS + 5), NOW_MS + 5),
+    ],
+)
+def test_an_expiry_may_be_another_one(update: TaskUpdate, expires_ms: int) -> None:
+    change = validate_update(update, LIMITS, NOW_MS)
+    assert change == TaskChange(due_ms=update.due_ms, expires_ms=expires_ms)
+    assert change.applied_to(BODY).expires_ms == expires_ms
+    assert change_of(change_request(b"n", b"t", change)) == change
+
+
+def test_an_expiry_stays_unless_it_is_said_or_the_task_is_done_all_over() -> None:
+    body = replace(BODY, expires_ms=NOW_MS + 7)
+    assert TaskChange(payload=b"x").applied_to(body).expires_ms == NOW_MS + 7
+    assert TaskChange(again=True).applied_to(body).expires_ms == 0
+    assert TaskChange(again=True, expires_ms=9).applied_to(body).expires_ms == 9
 
 
 def test_a_due_time_in_the_past_is_allowed() -> None:

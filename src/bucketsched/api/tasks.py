@@ -73,7 +73,7 @@ _ASKED_STATES: dict[int, TaskState | None] = {
     pb.TASK_STATE_UNSPECIFIED: None,
     **{number: state for state, number in _STATES.items()},
 }
-UPDATABLE = frozenset({"payload", "content_type", "metadata", "priority", "due_time", "delay"})
+UPDATABLE = frozenset({"payload", "content_type", "metadata", "priority", "due_time", "delay", "start_by"})
 """What an update mask may name."""
 
 
@@ -191,7 +191,8 @@ def task_update(request: pb.UpdateTaskRequest) -> TaskUpdate:
     if unknown := sorted(mask - UPDATABLE):
         raise InvalidArgument("update_mask", f"must name only {', '.join(sorted(UPDATABLE))}; {unknown[0]!r} is none")
     due_ms, delay_ms = _when(request)
-    for field, value in (("due_time", due_ms), ("delay", delay_ms)):
+    start_by_ms = _instant_ms(request, "start_by")
+    for field, value in (("due_time", due_ms), ("delay", delay_ms), ("start_by", start_by_ms)):
         if (field in mask) != (value is not None):
             raise InvalidArgument("update_mask", f"must name {field} if, and only if, {field} is set")
     return TaskUpdate(
@@ -202,6 +203,7 @@ def task_update(request: pb.UpdateTaskRequest) -> TaskUpdate:
         due_ms=due_ms,
         delay_ms=delay_ms,
         expected_generation=request.expected_generation if request.HasField("expected_generation") else None,
+        start_by_ms=start_by_ms,
     )
 
 

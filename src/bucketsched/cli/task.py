@@ -245,6 +245,7 @@ def cancel(connection: Connection, task_id: str) -> int:
 @click.option("--priority", type=click.Choice(["high", "normal", "low"]))
 @click.option("--metadata", type=PAIR, multiple=True, help="All of the new metadata. May be given many times.")
 @click.option("--content-type", help="Media type of the payload.")
+@click.option("--start-by", type=INSTANT, help="If no attempt could be started by then, it has expired.")
 @click.option("--expected-generation", type=click.IntRange(min=0), help="Only if the task is still of this one.")
 @connection_options
 def update(
@@ -257,6 +258,7 @@ def update(
     priority: str | None,
     metadata: tuple[tuple[str, str], ...],
     content_type: str | None,
+    start_by: datetime | None,
     expected_generation: int | None,
 ) -> int:
     """Change a task that waits. Ends with 0 if it is changed, with 4 if it is too late."""
@@ -275,6 +277,7 @@ def update(
             metadata=_unique(metadata) if metadata else None,
             content_type=content_type,
             expected_generation=expected_generation,
+            start_by=start_by,
         )
     )
     return _show_change(connection, task_id, result)

@@ -215,6 +215,7 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
         expected_generation: int | None = None,
+        start_by: datetime | None = None,
     ) -> UpdateResult:
         """Changes a task that waits; what is None stays as it is. UPDATED: it never goes as it was before.
 
@@ -226,7 +227,7 @@ class Client:
             server = await self.info()
             due_ms = request.due_ms_of(delay, due, self._now_ns(server), server.delay_ms_max)
         message = request.build_update(
-            self.namespace, task_id, payload, metadata, priority, content_type, due_ms, expected_generation
+            self.namespace, task_id, payload, metadata, priority, content_type, due_ms, expected_generation, start_by
         )
         response = await self._call(lambda channel: task_pb2_grpc.TaskServiceStub(channel).UpdateTask, message)
         outcome = convert.update_outcome(response.outcome)

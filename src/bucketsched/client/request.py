@@ -89,10 +89,17 @@ def build_update(
     content_type: str | None,
     due_ms: int | None,
     expected_generation: int | None,
+    start_by: datetime | None,
 ) -> pb.UpdateTaskRequest:
     """The request for an update; what is None stays as it is. Raises InvalidArgument."""
-    given = {"payload": payload, "metadata": metadata, "priority": priority, "content_type": content_type}
-    mask = [field for field, value in (given | {"due_time": due_ms}).items() if value is not None]
+    given: dict[str, object] = {
+        "payload": payload,
+        "metadata": metadata,
+        "priority": priority,
+        "content_type": content_type,
+    }
+    given |= {"due_time": due_ms, "start_by": start_by}
+    mask = [field for field, value in given.items() if value is not None]
     contents = b"" if payload is None else _to_bytes(payload)
     if content_type is not None:
         check_text("content_type", content_type)
@@ -110,6 +117,7 @@ def build_update(
         content_type=content_type or "",
         due_time=None if due_ms is None else to_timestamp(due_ms),
         expected_generation=generation,
+        start_by=instant_message("start_by", start_by),
     )
 
 

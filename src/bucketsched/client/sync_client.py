@@ -180,6 +180,7 @@ class SyncClient:
         metadata: Mapping[str, str] | None = None,
         content_type: str | None = None,
         expected_generation: int | None = None,
+        start_by: datetime | None = None,
     ) -> UpdateResult:
         """See Client.update."""
         return self._run(
@@ -192,6 +193,7 @@ class SyncClient:
                 metadata=metadata,
                 content_type=content_type,
                 expected_generation=expected_generation,
+                start_by=start_by,
             )
         )
 

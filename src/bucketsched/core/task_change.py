@@ -21,6 +21,7 @@ class TaskChange:
     generation: int | None = None
     again: bool = False
     """A task that has failed for good, or expired, is done all over. One that waits stays as it is."""
+    expires_ms: int | None = None
 
     @property
     def empty(self) -> bool:
@@ -36,8 +37,13 @@ class TaskChange:
             metadata=body.metadata if self.metadata is None else self.metadata,
             priority=body.priority if self.priority is None else self.priority,
             nominal_due_ms=body.nominal_due_ms if self.due_ms is None else self.due_ms,
-            expires_ms=0 if self.again else body.expires_ms,
+            expires_ms=self._expires_ms(body),
         )
+
+    def _expires_ms(self, body: TaskBody) -> int:
+        if self.expires_ms is not None:
+            return self.expires_ms
+        return 0 if self.again else body.expires_ms
 
 
 class ChangeResult(Enum):

@@ -20,6 +20,7 @@ def change_request(namespace_id: bytes, task_id: bytes, change: TaskChange) -> p
         due_ms=change.due_ms,
         generation=change.generation,
         again=change.again,
+        expires_ms=change.expires_ms,
     )
 
 
@@ -33,4 +34,5 @@ def change_of(request: pb.ChangeRequest) -> TaskChange:
         due_ms=request.due_ms if request.HasField("due_ms") else None,
         generation=request.generation if request.HasField("generation") else None,
         again=request.again,
+        expires_ms=request.expires_ms if request.HasField("expires_ms") else None,
     )

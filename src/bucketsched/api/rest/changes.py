@@ -15,11 +15,13 @@ from ...service.executions import shown_by_facts
 from ...service.tasks import TaskService
 from . import models
 from .bodies import Bodies, task_bytes_max
-from .content import delay_ms, payload_of, priority_of, renamed, run_at_ms
+from .content import delay_ms, instant_or_none_ms, payload_of, priority_of, renamed, run_at_ms
 from .errors import JSON, error_response
 from .json_text import Members, members
 from .routes import Routes, takes
 from .tasks import NamespaceQuery, task_json
+
+CHANGEABLE = (*models.Content.model_fields, "start_by")
 
 
 class ChangeRoutes:
@@ -79,7 +81,8 @@ def task_update(found: Members) -> TaskUpdate:
         run_at_ms(body),
         delay_ms(body),
         body.expected_generation,
+        instant_or_none_ms(body.start_by, "start_by"),
     )
     if update == TaskUpdate(expected_generation=body.expected_generation):
-        raise InvalidArgument("", f"must have at least one of {', '.join(models.Content.model_fields)}")
+        raise InvalidArgument("", f"must have at least one of {', '.join(CHANGEABLE)}")
     return update

@@ -102,6 +102,10 @@ class NewTask(Content):
 class TaskUpdate(Content):
     """What is to be different; the rest stays. `metadata` and payload are replaced as a whole."""
 
+    start_by: Annotated[
+        str | None, described("If no attempt could be started by then, it has EXPIRED. RFC 3339.", **INSTANT)
+    ] = None
+
     expected_generation: Annotated[
         int | None, described("Change it only if it is still of this `generation`.", minimum=0)
     ] = None

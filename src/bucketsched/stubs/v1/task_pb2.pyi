@@ -907,6 +907,7 @@ class UpdateTaskRequest(_message.Message):
     DUE_TIME_FIELD_NUMBER: _builtins.int
     DELAY_FIELD_NUMBER: _builtins.int
     EXPECTED_GENERATION_FIELD_NUMBER: _builtins.int
+    START_BY_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Empty: "default"."""
     task_id: _builtins.str
@@ -917,8 +918,8 @@ class UpdateTaskRequest(_message.Message):
     """Only if the task is still of this generation, else FAILED_PRECONDITION."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which of the fields below are meant: payload, content_type, metadata, priority, due_time or delay. What is named and
-        not set becomes empty, of priority NORMAL; a due_time or delay that is named has to be set.
+        """Which of the fields below are meant: payload, content_type, metadata, priority, due_time or delay, start_by. What is
+        named and not set becomes empty, of priority NORMAL; a due_time, delay or start_by that is named has to be set.
         """
 
     @_builtins.property
@@ -930,6 +931,10 @@ class UpdateTaskRequest(_message.Message):
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
         """From now on."""
+
+    @_builtins.property
+    def start_by(self) -> _timestamp_pb2.Timestamp:
+        """Without it a task keeps the one that it has, and expires where it is moved beyond."""
 
     def __init__(
         self,
@@ -944,10 +949,11 @@ class UpdateTaskRequest(_message.Message):
         due_time: _timestamp_pb2.Timestamp | None = ...,
         delay: _duration_pb2.Duration | None = ...,
         expected_generation: _builtins.int | None = ...,
+        start_by: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "start_by", b"start_by", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "task_id", b"task_id", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation", "content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expected_generation", b"expected_generation", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "start_by", b"start_by", "task_id", b"task_id", "update_mask", b"update_mask", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_generation: _TypeAlias = _typing.Literal["expected_generation"]  # noqa: Y015
     _WhichOneofArgType__expected_generation: _TypeAlias = _typing.Literal["_expected_generation", b"_expected_generation"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from bucketsched.stubs.internal.v1 import storage_pb2 as bucketsched_dot_internal_dot_v1_dot_storage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#bucketsched/internal/v1/owner.proto\x12\x17\x62ucketsched.internal.v1\x1a%bucketsched/internal/v1/storage.proto\"?\n\x0bHintRequest\x12\x30\n\x04rows\x18\x01 \x03(\x0b\x32\".bucketsched.internal.v1.StoredRow\"@\n\x0cHintResponse\x12\x30\n\x07\x61nswers\x18\x01 \x03(\x0e\x32\x1f.bucketsched.internal.v1.Answer\"?\n\x0c\x41\x64mitRequest\x12/\n\x03row\x18\x01 \x01(\x0b\x32\".bucketsched.internal.v1.StoredRow\"@\n\rAdmitResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\"6\n\rCancelRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\"x\n\x0e\x43\x61ncelResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x35\n\x06result\x18\x02 \x01(\x0e\x32%.bucketsched.internal.v1.CancelResult\"\xc6\x02\n\rChangeRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x14\n\x07payload\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x19\n\x0c\x63ontent_type\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x38\n\x08metadata\x18\x05 \x01(\x0b\x32!.bucketsched.internal.v1.MetadataH\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x13\n\x06\x64ue_ms\x18\x07 \x01(\x03H\x04\x88\x01\x01\x12\x17\n\ngeneration\x18\x08 \x01(\x05H\x05\x88\x01\x01\x12\r\n\x05\x61gain\x18\t \x01(\x08\x42\n\n\x08_payloadB\x0f\n\r_content_typeB\x0b\n\t_metadataB\x0b\n\t_priorityB\t\n\x07_due_msB\r\n\x0b_generation\"{\n\x08Metadata\x12?\n\x07\x65ntries\x18\x01 \x03(\x0b\x32..bucketsched.internal.v1.Metadata.EntriesEntry\x1a.\n\x0c\x45ntriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x01\n\x0e\x43hangeResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x35\n\x06result\x18\x02 \x01(\x0e\x32%.bucketsched.internal.v1.ChangeResult\x12/\n\x03row\x18\x03 \x01(\x0b\x32\".bucketsched.internal.v1.StoredRow\"H\n\rFinishRequest\x12\x37\n\x07reports\x18\x01 \x03(\x0b\x32&.bucketsched.internal.v1.AttemptReport\"\x9d\x01\n\rAttemptReport\x12\x31\n\x07\x61ttempt\x18\x01 \x01(\x0b\x32 .bucketsched.internal.v1.Attempt\x12\x12\n\nrow_due_ms\x18\x02 \x01(\x03\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x16\n\x0epause_ms_least\x18\x04 \x01(\x03\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x0f\n\x07notices\x18\x06 \x01(\x08\"H\n\x0e\x46inishResponse\x12\x36\n\x07\x61nswers\x18\x01 \x03(\x0b\x32%.bucketsched.internal.v1.FinishAnswer\"s\n\x0c\x46inishAnswer\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x32\n\x06result\x18\x02 \x01(\x0e\x32\".bucketsched.internal.v1.EndResult\"/\n\x0cReadyRequest\x12\x11\n\trange_ids\x18\x01 \x03(\x05\x12\x0c\n\x04lane\x18\x02 \x01(\x05\"\x0f\n\rReadyResponse*q\n\x06\x41nswer\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41NSWER_TAKEN\x10\x01\x12\x14\n\x10\x41NSWER_NOT_OWNER\x10\x02\x12\x14\n\x10\x41NSWER_NOT_READY\x10\x03\x12\x11\n\rANSWER_NO_ROW\x10\x04*\x9c\x02\n\x0c\x43\x61ncelResult\x12\x1d\n\x19\x43\x41NCEL_RESULT_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43\x41NCEL_RESULT_CANCELLED\x10\x01\x12$\n CANCEL_RESULT_ALREADY_DISPATCHED\x10\x02\x12#\n\x1f\x43\x41NCEL_RESULT_ALREADY_CANCELLED\x10\x03\x12 \n\x1c\x43\x41NCEL_RESULT_ALREADY_FAILED\x10\x04\x12\x1b\n\x17\x43\x41NCEL_RESULT_NOT_FOUND\x10\x05\x12#\n\x1f\x43\x41NCEL_RESULT_ALREADY_SUCCEEDED\x10\x06\x12!\n\x1d\x43\x41NCEL_RESULT_ALREADY_EXPIRED\x10\x07*\xbe\x02\n\x0c\x43hangeResult\x12\x1d\n\x19\x43HANGE_RESULT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43HANGE_RESULT_CHANGED\x10\x01\x12$\n CHANGE_RESULT_ALREADY_DISPATCHED\x10\x02\x12#\n\x1f\x43HANGE_RESULT_ALREADY_CANCELLED\x10\x03\x12 \n\x1c\x43HANGE_RESULT_ALREADY_FAILED\x10\x04\x12\"\n\x1e\x43HANGE_RESULT_OTHER_GENERATION\x10\x05\x12\x1b\n\x17\x43HANGE_RESULT_NOT_FOUND\x10\x06\x12#\n\x1f\x43HANGE_RESULT_ALREADY_SUCCEEDED\x10\x07\x12!\n\x1d\x43HANGE_RESULT_ALREADY_EXPIRED\x10\x08*u\n\tEndResult\x12\x1a\n\x16\x45ND_RESULT_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_RESULT_TAKEN\x10\x01\x12\x1c\n\x18\x45ND_RESULT_ALREADY_ENDED\x10\x02\x12\x18\n\x14\x45ND_RESULT_NOT_FOUND\x10\x03\x32\xa4\x04\n\x0cOwnerService\x12S\n\x04Hint\x12$.bucketsched.internal.v1.HintRequest\x1a%.bucketsched.internal.v1.HintResponse\x12V\n\x05\x41\x64mit\x12%.bucketsched.internal.v1.AdmitRequest\x1a&.bucketsched.internal.v1.AdmitResponse\x12Y\n\x06\x43\x61ncel\x12&.bucketsched.internal.v1.CancelRequest\x1a\'.bucketsched.internal.v1.CancelResponse\x12Y\n\x06\x43hange\x12&.bucketsched.internal.v1.ChangeRequest\x1a\'.bucketsched.internal.v1.ChangeResponse\x12Y\n\x06\x46inish\x12&.bucketsched.internal.v1.FinishRequest\x1a\'.bucketsched.internal.v1.FinishResponse\x12V\n\x05Ready\x12%.bucketsched.internal.v1.ReadyRequest\x1a&.bucketsched.internal.v1.ReadyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#bucketsched/internal/v1/owner.proto\x12\x17\x62ucketsched.internal.v1\x1a%bucketsched/internal/v1/storage.proto\"?\n\x0bHintRequest\x12\x30\n\x04rows\x18\x01 \x03(\x0b\x32\".bucketsched.internal.v1.StoredRow\"@\n\x0cHintResponse\x12\x30\n\x07\x61nswers\x18\x01 \x03(\x0e\x32\x1f.bucketsched.internal.v1.Answer\"?\n\x0c\x41\x64mitRequest\x12/\n\x03row\x18\x01 \x01(\x0b\x32\".bucketsched.internal.v1.StoredRow\"@\n\rAdmitResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\"6\n\rCancelRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\"x\n\x0e\x43\x61ncelResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x35\n\x06result\x18\x02 \x01(\x0e\x32%.bucketsched.internal.v1.CancelResult\"\xee\x02\n\rChangeRequest\x12\x14\n\x0cnamespace_id\x18\x01 \x01(\x0c\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x14\n\x07payload\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x19\n\x0c\x63ontent_type\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x38\n\x08metadata\x18\x05 \x01(\x0b\x32!.bucketsched.internal.v1.MetadataH\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x13\n\x06\x64ue_ms\x18\x07 \x01(\x03H\x04\x88\x01\x01\x12\x17\n\ngeneration\x18\x08 \x01(\x05H\x05\x88\x01\x01\x12\r\n\x05\x61gain\x18\t \x01(\x08\x12\x17\n\nexpires_ms\x18\n \x01(\x03H\x06\x88\x01\x01\x42\n\n\x08_payloadB\x0f\n\r_content_typeB\x0b\n\t_metadataB\x0b\n\t_priorityB\t\n\x07_due_msB\r\n\x0b_generationB\r\n\x0b_expires_ms\"{\n\x08Metadata\x12?\n\x07\x65ntries\x18\x01 \x03(\x0b\x32..bucketsched.internal.v1.Metadata.EntriesEntry\x1a.\n\x0c\x45ntriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa9\x01\n\x0e\x43hangeResponse\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x35\n\x06result\x18\x02 \x01(\x0e\x32%.bucketsched.internal.v1.ChangeResult\x12/\n\x03row\x18\x03 \x01(\x0b\x32\".bucketsched.internal.v1.StoredRow\"H\n\rFinishRequest\x12\x37\n\x07reports\x18\x01 \x03(\x0b\x32&.bucketsched.internal.v1.AttemptReport\"\x9d\x01\n\rAttemptReport\x12\x31\n\x07\x61ttempt\x18\x01 \x01(\x0b\x32 .bucketsched.internal.v1.Attempt\x12\x12\n\nrow_due_ms\x18\x02 \x01(\x03\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x16\n\x0epause_ms_least\x18\x04 \x01(\x03\x12\r\n\x05queue\x18\x05 \x01(\t\x12\x0f\n\x07notices\x18\x06 \x01(\x08\"H\n\x0e\x46inishResponse\x12\x36\n\x07\x61nswers\x18\x01 \x03(\x0b\x32%.bucketsched.internal.v1.FinishAnswer\"s\n\x0c\x46inishAnswer\x12/\n\x06\x61nswer\x18\x01 \x01(\x0e\x32\x1f.bucketsched.internal.v1.Answer\x12\x32\n\x06result\x18\x02 \x01(\x0e\x32\".bucketsched.internal.v1.EndResult\"/\n\x0cReadyRequest\x12\x11\n\trange_ids\x18\x01 \x03(\x05\x12\x0c\n\x04lane\x18\x02 \x01(\x05\"\x0f\n\rReadyResponse*q\n\x06\x41nswer\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41NSWER_TAKEN\x10\x01\x12\x14\n\x10\x41NSWER_NOT_OWNER\x10\x02\x12\x14\n\x10\x41NSWER_NOT_READY\x10\x03\x12\x11\n\rANSWER_NO_ROW\x10\x04*\x9c\x02\n\x0c\x43\x61ncelResult\x12\x1d\n\x19\x43\x41NCEL_RESULT_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x43\x41NCEL_RESULT_CANCELLED\x10\x01\x12$\n CANCEL_RESULT_ALREADY_DISPATCHED\x10\x02\x12#\n\x1f\x43\x41NCEL_RESULT_ALREADY_CANCELLED\x10\x03\x12 \n\x1c\x43\x41NCEL_RESULT_ALREADY_FAILED\x10\x04\x12\x1b\n\x17\x43\x41NCEL_RESULT_NOT_FOUND\x10\x05\x12#\n\x1f\x43\x41NCEL_RESULT_ALREADY_SUCCEEDED\x10\x06\x12!\n\x1d\x43\x41NCEL_RESULT_ALREADY_EXPIRED\x10\x07*\xbe\x02\n\x0c\x43hangeResult\x12\x1d\n\x19\x43HANGE_RESULT_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43HANGE_RESULT_CHANGED\x10\x01\x12$\n CHANGE_RESULT_ALREADY_DISPATCHED\x10\x02\x12#\n\x1f\x43HANGE_RESULT_ALREADY_CANCELLED\x10\x03\x12 \n\x1c\x43HANGE_RESULT_ALREADY_FAILED\x10\x04\x12\"\n\x1e\x43HANGE_RESULT_OTHER_GENERATION\x10\x05\x12\x1b\n\x17\x43HANGE_RESULT_NOT_FOUND\x10\x06\x12#\n\x1f\x43HANGE_RESULT_ALREADY_SUCCEEDED\x10\x07\x12!\n\x1d\x43HANGE_RESULT_ALREADY_EXPIRED\x10\x08*u\n\tEndResult\x12\x1a\n\x16\x45ND_RESULT_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_RESULT_TAKEN\x10\x01\x12\x1c\n\x18\x45ND_RESULT_ALREADY_ENDED\x10\x02\x12\x18\n\x14\x45ND_RESULT_NOT_FOUND\x10\x03\x32\xa4\x04\n\x0cOwnerService\x12S\n\x04Hint\x12$.bucketsched.internal.v1.HintRequest\x1a%.bucketsched.internal.v1.HintResponse\x12V\n\x05\x41\x64mit\x12%.bucketsched.internal.v1.AdmitRequest\x1a&.bucketsched.internal.v1.AdmitResponse\x12Y\n\x06\x43\x61ncel\x12&.bucketsched.internal.v1.CancelRequest\x1a\'.bucketsched.internal.v1.CancelResponse\x12Y\n\x06\x43hange\x12&.bucketsched.internal.v1.ChangeRequest\x1a\'.bucketsched.internal.v1.ChangeResponse\x12Y\n\x06\x46inish\x12&.bucketsched.internal.v1.FinishRequest\x1a\'.bucketsched.internal.v1.FinishResponse\x12V\n\x05Ready\x12%.bucketsched.internal.v1.ReadyRequest\x1a&.bucketsched.internal.v1.ReadyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_METADATA_ENTRIESENTRY']._loaded_options = None
   _globals['_METADATA_ENTRIESENTRY']._serialized_options = b'8\001'
-  _globals['_ANSWER']._serialized_start=1660
-  _globals['_ANSWER']._serialized_end=1773
-  _globals['_CANCELRESULT']._serialized_start=1776
-  _globals['_CANCELRESULT']._serialized_end=2060
-  _globals['_CHANGERESULT']._serialized_start=2063
-  _globals['_CHANGERESULT']._serialized_end=2381
-  _globals['_ENDRESULT']._serialized_start=2383
-  _globals['_ENDRESULT']._serialized_end=2500
+  _globals['_ANSWER']._serialized_start=1700
+  _globals['_ANSWER']._serialized_end=1813
+  _globals['_CANCELRESULT']._serialized_start=1816
+  _globals['_CANCELRESULT']._serialized_end=2100
+  _globals['_CHANGERESULT']._serialized_start=2103
+  _globals['_CHANGERESULT']._serialized_end=2421
+  _globals['_ENDRESULT']._serialized_start=2423
+  _globals['_ENDRESULT']._serialized_end=2540
   _globals['_HINTREQUEST']._serialized_start=103
   _globals['_HINTREQUEST']._serialized_end=166
   _globals['_HINTRESPONSE']._serialized_start=168
@@ -55,25 +55,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELRESPONSE']._serialized_start=421
   _globals['_CANCELRESPONSE']._serialized_end=541
   _globals['_CHANGEREQUEST']._serialized_start=544
-  _globals['_CHANGEREQUEST']._serialized_end=870
-  _globals['_METADATA']._serialized_start=872
-  _globals['_METADATA']._serialized_end=995
-  _globals['_METADATA_ENTRIESENTRY']._serialized_start=949
-  _globals['_METADATA_ENTRIESENTRY']._serialized_end=995
-  _globals['_CHANGERESPONSE']._serialized_start=998
-  _globals['_CHANGERESPONSE']._serialized_end=1167
-  _globals['_FINISHREQUEST']._serialized_start=1169
-  _globals['_FINISHREQUEST']._serialized_end=1241
-  _globals['_ATTEMPTREPORT']._serialized_start=1244
-  _globals['_ATTEMPTREPORT']._serialized_end=1401
-  _globals['_FINISHRESPONSE']._serialized_start=1403
-  _globals['_FINISHRESPONSE']._serialized_end=1475
-  _globals['_FINISHANSWER']._serialized_start=1477
-  _globals['_FINISHANSWER']._serialized_end=1592
-  _globals['_READYREQUEST']._serialized_start=1594
-  _globals['_READYREQUEST']._serialized_end=1641
-  _globals['_READYRESPONSE']._serialized_start=1643
-  _globals['_READYRESPONSE']._serialized_end=1658
-  _globals['_OWNERSERVICE']._serialized_start=2503
-  _globals['_OWNERSERVICE']._serialized_end=3051
+  _globals['_CHANGEREQUEST']._serialized_end=910
+  _globals['_METADATA']._serialized_start=912
+  _globals['_METADATA']._serialized_end=1035
+  _globals['_METADATA_ENTRIESENTRY']._serialized_start=989
+  _globals['_METADATA_ENTRIESENTRY']._serialized_end=1035
+  _globals['_CHANGERESPONSE']._serialized_start=1038
+  _globals['_CHANGERESPONSE']._serialized_end=1207
+  _globals['_FINISHREQUEST']._serialized_start=1209
+  _globals['_FINISHREQUEST']._serialized_end=1281
+  _globals['_ATTEMPTREPORT']._serialized_start=1284
+  _globals['_ATTEMPTREPORT']._serialized_end=1441
+  _globals['_FINISHRESPONSE']._serialized_start=1443
+  _globals['_FINISHRESPONSE']._serialized_end=1515
+  _globals['_FINISHANSWER']._serialized_start=1517
+  _globals['_FINISHANSWER']._serialized_end=1632
+  _globals['_READYREQUEST']._serialized_start=1634
+  _globals['_READYREQUEST']._serialized_end=1681
+  _globals['_READYRESPONSE']._serialized_start=1683
+  _globals['_READYRESPONSE']._serialized_end=1698
+  _globals['_OWNERSERVICE']._serialized_start=2543
+  _globals['_OWNERSERVICE']._serialized_end=3091
 # @@protoc_insertion_point(module_scope)

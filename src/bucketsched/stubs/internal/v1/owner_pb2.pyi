@@ -265,6 +265,7 @@ class ChangeRequest(_message.Message):
     DUE_MS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
     namespace_id: _builtins.bytes
     task_id: _builtins.bytes
     payload: _builtins.bytes
@@ -277,6 +278,7 @@ class ChangeRequest(_message.Message):
     """Only if the task is still of this generation."""
     again: _builtins.bool
     """A task that has failed for good, or expired, is done all over."""
+    expires_ms: _builtins.int
     @_builtins.property
     def metadata(self) -> Global___Metadata: ...
     def __init__(
@@ -291,15 +293,18 @@ class ChangeRequest(_message.Message):
         due_ms: _builtins.int | None = ...,
         generation: _builtins.int | None = ...,
         again: _builtins.bool = ...,
+        expires_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "payload", b"payload", "priority", b"priority"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_expires_ms", b"_expires_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "content_type", b"content_type", "due_ms", b"due_ms", "expires_ms", b"expires_ms", "generation", b"generation", "metadata", b"metadata", "payload", b"payload", "priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "again", b"again", "content_type", b"content_type", "due_ms", b"due_ms", "generation", b"generation", "metadata", b"metadata", "namespace_id", b"namespace_id", "payload", b"payload", "priority", b"priority", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_type", b"_content_type", "_due_ms", b"_due_ms", "_expires_ms", b"_expires_ms", "_generation", b"_generation", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "again", b"again", "content_type", b"content_type", "due_ms", b"due_ms", "expires_ms", b"expires_ms", "generation", b"generation", "metadata", b"metadata", "namespace_id", b"namespace_id", "payload", b"payload", "priority", b"priority", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_type: _TypeAlias = _typing.Literal["content_type"]  # noqa: Y015
     _WhichOneofArgType__content_type: _TypeAlias = _typing.Literal["_content_type", b"_content_type"]  # noqa: Y015
     _WhichOneofReturnType__due_ms: _TypeAlias = _typing.Literal["due_ms"]  # noqa: Y015
     _WhichOneofArgType__due_ms: _TypeAlias = _typing.Literal["_due_ms", b"_due_ms"]  # noqa: Y015
+    _WhichOneofReturnType__expires_ms: _TypeAlias = _typing.Literal["expires_ms"]  # noqa: Y015
+    _WhichOneofArgType__expires_ms: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms"]  # noqa: Y015
     _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
     _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
@@ -312,6 +317,8 @@ class ChangeRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__content_type) -> _WhichOneofReturnType__content_type | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__due_ms) -> _WhichOneofReturnType__due_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_ms) -> _WhichOneofReturnType__expires_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
     @_typing.overload
