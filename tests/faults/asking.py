@@ -15,8 +15,6 @@ from .drawing import Alteration, Wanted
 from .history import HistoryWriter, now_ms
 from .model import Op, Outcome, Version, body_of
 
-TIMEOUT_S = 8.0
-"""How long the client tries before it says that it does not know."""
 NOTE_MAX = 200
 TOO_LATE = {
     "ALREADY_CANCELLED": Outcome.CANCELLED,
@@ -58,7 +56,7 @@ class Asking:
         """Asks for all of them at once. Of those with a key it notes what id they were told."""
         numbers = [self._next() for _ in wanted]
         await self._history.record(*(self._create_event(n, w) for n, w in zip(numbers, wanted, strict=True)))
-        answers = await client.create_many([each.task for each in wanted], timeout=TIMEOUT_S)
+        answers = await client.create_many([each.task for each in wanted])
         at_ms = now_ms()
         for number, each, answer in zip(numbers, wanted, answers, strict=True):
             if isinstance(answer, BucketschedError):

@@ -20,7 +20,7 @@ import uvloop
 
 from bucketsched import Client
 
-from .asking import TIMEOUT_S, Asking
+from .asking import Asking
 from .drawing import UNKNOWN_QUEUE, Drawing, Wanted
 from .history import HistoryWriter, now_ms
 
@@ -31,6 +31,8 @@ RECENT_MAX = 2_000
 CHANGED_MAX = 400
 """Of those created at last, so many are cancelled and changed: older ones are dispatched for the most part."""
 AT_ONCE_MAX = 4
+PATIENT_S, HASTY_S = 30.0, 8.0
+"""How long a client tries before it says that it does not know: the one that knows all processes, and the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,8 @@ class Clients(AsyncExitStack):
 
     def __init__(self, addresses: list[str]) -> None:
         super().__init__()
-        self.all = [Client(",".join(addresses), timeout=TIMEOUT_S), *(Client(a, timeout=TIMEOUT_S) for a in addresses)]
+        patient = Client(",".join(addresses), timeout=PATIENT_S)
+        self.all = [patient, *(Client(address, timeout=HASTY_S) for address in addresses)]
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
