@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tools.stack import Addresses, Stack, own_stack, running
+from tools.stack import Addresses, Stack, own_elasticmq, own_stack, running
 
 Say = Callable[[str], None]
 SLOW_FOLDERS = ("integration", "acceptance")
@@ -70,6 +70,13 @@ def private_stack(_own_stack: Stack) -> Iterator[Stack]:
     for server in _own_stack.servers:
         server.resume()
     _own_stack.up()
+
+
+@pytest.fixture(scope="session")
+def elasticmq(_say: Say) -> Iterator[str]:
+    """The URL of a server that speaks SQS, with its limits; tests use queue names of their own."""
+    with own_elasticmq(_say) as url:
+        yield url
 
 
 @pytest.fixture

@@ -216,13 +216,16 @@ class PollerSettings(Section):
 
 
 class DeliverSettings(Section):
-    """How worker and webhook queues are served."""
+    """How worker, webhook and SQS queues are served."""
 
     lease_s_default: float = Field(60, ge=1, le=43_200)
     offers_in_flight_max: int = Field(10_000, ge=1, le=100_000)
     """Fetched and unacknowledged messages of one queue in one process."""
     webhook_networks: tuple[str, ...] = ()
     """Networks (CIDR) that are not public and to which webhooks go all the same where a queue allows it, too."""
+
+    sqs_endpoints: tuple[str, ...] = ()
+    """Endpoints (URLs) that queues may name besides AWS's own: the process's credentials sign what is sent there."""
 
     @field_validator("webhook_networks")
     @classmethod

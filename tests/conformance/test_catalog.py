@@ -10,6 +10,7 @@ from store_adapters import CONSTANTS, namespace_id
 
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.retry import RetryPolicy
+from bucketsched.core.sqs import Sqs
 from bucketsched.core.webhook import Webhook
 from bucketsched.ports import Catalog
 
@@ -104,6 +105,15 @@ async def test_replacing_settings_makes_no_queue_and_changes_no_other_kind(catal
     for name in ("work", "nobody"):
         await catalog.update_webhook(webhook_queue(owner, name))
     assert await catalog.list_queues(owner, "", 10) == [worker]
+
+
+async def test_an_sqs_queue_is_read_back_with_all_its_settings(catalog: Catalog) -> None:
+    owner = namespace_id()
+    sqs = Sqs("https://sqs.eu-central-1.amazonaws.com/1/ä.fifo", "eu-central-1", "http://sqs:9324", "g", "k", 7, 8)
+    queue = Queue(owner, "tenant", "far", QueueKind.SQS, "t", 1, 1, created_ms=1_740_000_000_004, sqs=sqs)
+    assert await catalog.create_queue(queue) == queue
+    assert await catalog.get_queue(owner, "far") == queue
+    assert await catalog.list_queues(owner, "", 10) == [queue]
 
 
 async def test_the_first_queue_of_a_name_stays(catalog: Catalog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -18,8 +19,11 @@ from bucketsched.core.execution import AttemptEnd
 from bucketsched.core.webhook import Webhook
 from bucketsched.core.webhook_answer import Answer, Trouble
 from bucketsched.core.webhook_request import WebhookRequest
+from bucketsched.delivery.attachment import Attachment
+from bucketsched.delivery.hosts import Hosts
 from bucketsched.delivery.hub import WorkerHub
-from bucketsched.delivery.webhooks import Webhooks, WebhooksLimits
+from bucketsched.delivery.pushed_queues import MakeFeed, PushedLimits, PushedQueues
+from bucketsched.delivery.webhook_feed import WebhookFeed
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 WEBHOOK = Webhook("https://example.org/x", (SECRET,), concurrency=4)
@@ -70,9 +74,15 @@ class World(DeliveryWorld):
         self.sender = FakeSender()
         self.outcomes = KeptOutcomes()
         self.hub = WorkerHub(self.deliveries, self.outcomes, self.clock)
-        limits = WebhooksLimits(queues_max=2)
-        self.webhooks = Webhooks(self.catalog, self.hub, lambda: self.sender, self.clock, limits)
+        self.tries: Counter[str] = Counter()
+        self.hosts = Hosts(self.clock)
+        self.feeds: dict[QueueKind, MakeFeed] = {QueueKind.WEBHOOK: self.feed}
+        limits = PushedLimits(queues_max=2)
+        self.webhooks = PushedQueues(self.catalog, self.hub, self.feeds, self.clock, limits)
         self.running: asyncio.Task[None] | None = None
+
+    def feed(self, queue: Queue, attachment: Attachment) -> WebhookFeed:
+        return WebhookFeed(queue, attachment, self.sender, self.hosts, self.clock, self.tries)
 
     def start(self) -> None:
         self.running = asyncio.create_task(self.webhooks.run())
@@ -201,7 +211,7 @@ async def test_what_was_under_way_when_the_process_ended_comes_again(world: Worl
     await world.stop()
     assert world.undelivered == 2
     world.hub = WorkerHub(world.deliveries, world.outcomes, world.clock)
-    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.clock)
+    world.webhooks = PushedQueues(world.catalog, world.hub, world.feeds, world.clock)
     world.sender.held = None
     await started(world)
     await until(lambda: not world.undelivered)
@@ -247,8 +257,8 @@ async def test_beyond_the_bound_queues_are_not_served_and_that_is_told(
 async def test_pages_of_queues_are_read_to_the_end(world: World) -> None:
     for number in range(5):
         await world.catalog.create_queue(Queue(NAMESPACE_ID, "default", f"a{number}", QueueKind.WORKER))
-    limits = WebhooksLimits(page_queues=2)
-    world.webhooks = Webhooks(world.catalog, world.hub, lambda: world.sender, world.clock, limits)
+    limits = PushedLimits(page_queues=2)
+    world.webhooks = PushedQueues(world.catalog, world.hub, world.feeds, world.clock, limits)
     await started(world)
 
 
@@ -283,7 +293,7 @@ async def test_requests_are_counted_by_their_answers(world: World) -> None:
     for _ in range(3):
         world.dispatch(1)
         await until(lambda: not world.undelivered)
-    assert world.webhooks.tries == {"204": 1, "410": 1, "timed out": 1}
+    assert world.tries == {"204": 1, "410": 1, "timed out": 1}
 
 
 async def test_secrets_are_in_no_log(world: World, caplog: pytest.LogCaptureFixture) -> None:

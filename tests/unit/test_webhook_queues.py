@@ -45,7 +45,7 @@ class World:
         self.clock = ManualClock()
         self.service = QueueService(self.catalog, Directory(self.catalog, self.clock), None, self.clock)
         self.told: list[Queue] = []
-        self.service.on_webhook = self.told.append
+        self.service.on_pushed = self.told.append
 
     async def start(self) -> None:
         await self.catalog.create_namespace(Namespace("default", b"n" * 16, 0))

@@ -13,7 +13,7 @@ from tests.webhook_receiver import receiving
 
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.adapters.system_clock import SystemClock
-from bucketsched.app.webhook_role import ANYWHERE, WebhookRole
+from bucketsched.app.push_role import ANYWHERE, PushReach, PushRole
 from bucketsched.config import load
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.errors import ConfigError
@@ -27,7 +27,7 @@ async def test_it_posts_and_says_what_it_did() -> None:
     world, catalog = DeliveryWorld(), MemoryCatalog()
     await catalog.create_namespace(Namespace("default", NAMESPACE_ID, 0))
     outcomes = KeptOutcomes()
-    role = WebhookRole(catalog, world.deliveries, outcomes, SystemClock(0), ANYWHERE)
+    role = PushRole(catalog, world.deliveries, outcomes, SystemClock(0), ANYWHERE)
     async with receiving() as receiver:
         webhook = Webhook(receiver.url, networks=("127.0.0.0/8",))
         queue = Queue(NAMESPACE_ID, "default", "jobs", QueueKind.WEBHOOK, webhook=webhook)
@@ -48,7 +48,7 @@ async def test_it_posts_and_says_what_it_did() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    role = WebhookRole(MemoryCatalog(), DeliveryWorld().deliveries, KeptOutcomes(), SystemClock(0), ())
+    role = PushRole(MemoryCatalog(), DeliveryWorld().deliveries, KeptOutcomes(), SystemClock(0), PushReach())
     documented = DOCUMENT.read_text()
     for metric in role.metrics():
         name = metric.name + ("_total" if metric.type == "counter" else "")
@@ -61,7 +61,8 @@ def test_a_network_that_is_none_stops_the_start(network: str) -> None:
         load(None, {"deliver": {"webhook_networks": [network]}})
 
 
-def test_aiohttp_is_loaded_only_where_there_is_a_webhook_queue() -> None:
-    program = "import sys, bucketsched.app.webhook_role, bucketsched.app.embedded; print('aiohttp' in sys.modules)"
+def test_vendor_libraries_are_loaded_only_where_there_is_a_queue_that_takes_them() -> None:
+    modules = "bucketsched.app.push_role, bucketsched.app.embedded, bucketsched.adapters.sqs.sender"
+    program = f"import sys, {modules}; print({{'aiohttp', 'aiobotocore', 'botocore'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "set()\n"

@@ -15,7 +15,7 @@ from .layout import Layout
 from .server import Server
 from .servers import Cassandra, Kafka, ZooKeeper
 from .stack import DEFAULT_FOLDER, ROOT, Stack
-from .use import any_stack, own_stack, running
+from .use import any_stack, own_elasticmq, own_stack, running
 
 __all__ = [
     "DEFAULT_FOLDER",
@@ -29,6 +29,7 @@ __all__ = [
     "StackError",
     "ZooKeeper",
     "any_stack",
+    "own_elasticmq",
     "own_stack",
     "running",
 ]

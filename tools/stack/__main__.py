@@ -72,7 +72,7 @@ def restart(stack: Stack, names: list[str]) -> int:
 
 def jars(stack: Stack, _: list[str]) -> int:
     """Fetches the jars."""
-    for server in stack.servers:
+    for server in stack.known:
         server.jars.of(server.kind)
     return 0
 

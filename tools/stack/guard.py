@@ -41,6 +41,6 @@ class Guard:
 def watch(stack: Stack) -> None:
     """The guard's own work: waits for the end of its input, then removes the stack."""
     sys.stdin.buffer.read()
-    for server in stack.servers:
+    for server in stack.known:
         server.kill()
     stack.wipe()

@@ -14,6 +14,11 @@ def zookeeper_answers(address: str) -> bool:
     return _ask(address, b"ruok", lambda conversation: conversation.recv(4)) == b"imok"
 
 
+def http_answers(address: str) -> bool:
+    """An HTTP server says anything at all."""
+    return _ask(address, b"GET / HTTP/1.0\r\n\r\n", lambda conversation: _exactly(conversation, 5)) == b"HTTP/"
+
+
 def cassandra_answers(address: str) -> bool:
     """Cassandra answers a query of its system tables, over CQL's binary protocol, version 4."""
     options = b"\x00\x01\x00\x0bCQL_VERSION\x00\x053.0.0"

@@ -17,7 +17,7 @@ from .jars import Jars
 from .layout import Layout, quorum, replicas
 from .ports import choose
 from .server import START_S_MAX, Server
-from .servers import Cassandra, Kafka, ZooKeeper
+from .servers import Cassandra, ElasticMQ, Kafka, ZooKeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FOLDER = ROOT / ".stack"
@@ -62,12 +62,18 @@ class Stack:
         self.kafka_brokers = tuple(Kafka(self.folder, jars, layout, number) for number in brokers)
         self.cassandra, self.kafka = self.cassandra_nodes[0], self.kafka_brokers[0]
         self.zookeeper = ZooKeeper(self.folder, jars, layout)
+        self.elasticmq = ElasticMQ(self.folder, jars, layout)
         self._share(self._last_ports())
 
     @property
     def servers(self) -> tuple[Server, ...]:
         """All of them, the slowest to start first."""
         return *self.cassandra_nodes, *self.kafka_brokers, self.zookeeper
+
+    @property
+    def known(self) -> tuple[Server, ...]:
+        """With those that `up` leaves alone, as no process of ours needs them."""
+        return *self.servers, self.elasticmq
 
     @property
     def settings(self) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from .addresses import Addresses
 from .guard import Guard
 from .layout import Layout
+from .ports import choose
 from .stack import DEFAULT_FOLDER, ONE_OF_EACH, Stack
 
 NAMED = "BUCKETSCHED_TEST_STACK"
@@ -40,6 +41,22 @@ def own_stack(say: Callable[[str], None], layout: Layout = ONE_OF_EACH) -> Itera
         yield stack
     finally:
         stack.down()
+        guard.close()
+
+
+@contextmanager
+def own_elasticmq(say: Callable[[str], None]) -> Iterator[str]:
+    """The URL of an ElasticMQ of one's own; gone afterwards, also if this process is killed."""
+    DEFAULT_FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="own-", dir=DEFAULT_FOLDER))
+    guard = Guard(folder)
+    server = Stack(folder, say).elasticmq
+    server.ports = choose(server.port_names, {}, set())
+    try:
+        server.start()
+        yield f"http://{server.address}"
+    finally:
+        server.stop()
         guard.close()
 
 

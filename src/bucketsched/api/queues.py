@@ -12,12 +12,14 @@ from .errors import Context
 from .instants import timestamp
 from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
+from .sqs import sqs_message, sqs_of
 from .webhooks import webhook_message, webhook_of
 
 _KINDS = {
     pb.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
     pb.QUEUE_KIND_WORKER: QueueKind.WORKER,
     pb.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
+    pb.QUEUE_KIND_SQS: QueueKind.SQS,
 }
 UPDATABLE = frozenset({"retry"})
 """What an update mask may name."""
@@ -107,7 +109,7 @@ class NamespaceServicer:
 def _new_queue(message: pb.Queue) -> NewQueue:
     kind = _KINDS.get(message.kind)
     if kind is None:
-        raise InvalidArgument("kind", "must be KAFKA, WORKER or WEBHOOK")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK or SQS")
     return NewQueue(
         message.name,
         kind,
@@ -118,6 +120,7 @@ def _new_queue(message: pb.Queue) -> NewQueue:
         message.priority_topics,
         webhook_of(message.webhook) if message.HasField("webhook") else None,
         _policy(message.policy),
+        sqs_of(message.sqs) if message.HasField("sqs") else None,
     )
 
 
@@ -136,6 +139,7 @@ def _message(queue: Queue) -> pb.Queue:
         priority_topics=queue.priority_topics,
         create_time=timestamp(queue.created_ms),
         webhook=webhook_message(queue.webhook),
+        sqs=sqs_message(queue.sqs),
         policy=pb.QueuePolicy(retry=retry_message(queue.policy.retry)) if queue.policy != NO_POLICY else None,
     )
 

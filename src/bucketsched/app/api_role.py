@@ -72,9 +72,9 @@ class ApiRole:
 
         return RestServer(address, build, drain_s)
 
-    def on_webhook(self, told: Callable[[Queue], None]) -> None:
-        """`told` hears of each webhook queue that is created or changed through this process."""
-        self._queues.on_webhook = told
+    def on_pushed(self, told: Callable[[Queue], None]) -> None:
+        """`told` hears of each pushed queue that is created or changed through this process."""
+        self._queues.on_pushed = told
 
     async def close(self) -> None:
         """Ends what goes on behind answered requests."""

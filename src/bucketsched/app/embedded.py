@@ -36,7 +36,7 @@ from ..service.owners import LocalOwners
 from .api_role import ApiRole
 from .metrics import Metrics, of_clock, of_outcomes, of_poller, of_tasks
 from .poller_role import PollerRole
-from .webhook_role import ANYWHERE, WebhookRole
+from .push_role import ANYWHERE, PushRole
 
 log = structlog.get_logger(__name__)
 TRANSACTION_INTERVAL_MS = 1.0
@@ -91,7 +91,7 @@ class Embedded:
         self._outcomes = OwnerOutcomes(self._owners, self._store, self._clock)
         deliveries = SqliteDeliveries(self._outbox)
         self._hub = WorkerHub(deliveries, self._outcomes, self._clock)
-        self._webhooks = WebhookRole(self._catalog, deliveries, self._outcomes, self._clock, ANYWHERE)
+        self._push = PushRole(self._catalog, deliveries, self._outcomes, self._clock, ANYWHERE)
         parts = (self._poller.work(), self._keep_house(), self._outcomes.run())
         self._working = [asyncio.create_task(part) for part in parts]
         self._metrics.add(lambda: of_poller(self._poller))
@@ -129,8 +129,8 @@ class Embedded:
             self._constants,
             Limits(),
         )
-        self._api.on_webhook(self._webhooks.webhooks.serve)
-        self._metrics.add(self._webhooks.metrics)
+        self._api.on_pushed(self._push.queues.serve)
+        self._metrics.add(self._push.metrics)
         self._metrics.add(lambda: of_outcomes(self._outcomes))
         worker = WorkerServicer(self._hub, directory, lambda: [self._address])
         services = [*self._api.services(), worker.service()]
@@ -146,7 +146,7 @@ class Embedded:
             for task in self._working:
                 if task.done():
                     task.result()
-        self._working.append(asyncio.create_task(self._webhooks.run()))
+        self._working.append(asyncio.create_task(self._push.run()))
         await self._server.set_serving("", True)
         self._started = True
         log.info("ready", mode="embedded", grpc=self._address, http=http, metrics=metrics, data=str(self._data_dir))
@@ -213,7 +213,7 @@ class Embedded:
         self._started = False
         if hasattr(self, "_server"):
             endings = [self._server.stop(SHUTDOWN_S_MAX / 2), self._hub.drain(SHUTDOWN_S_MAX / 2)]
-            endings.append(self._webhooks.drain(SHUTDOWN_S_MAX / 2))
+            endings.append(self._push.drain(SHUTDOWN_S_MAX / 2))
             await asyncio.gather(*endings, *([self._rest.stop()] if self._rest else []))
             await self._api.close()
         if hasattr(self, "_working"):

@@ -55,8 +55,8 @@ from .clock_watch import ClockWatch
 from .metrics import Metrics, of_clock, of_outcomes, of_poller, of_tasks
 from .patience import Patience
 from .poller_role import PollerRole
+from .push_role import READ_AHEAD_MAX, UNACKED_MAX, PushReach, PushRole
 from .reach import Reach, ask_checkpoints, ask_journal, contact_limits
-from .webhook_role import READ_AHEAD_MAX, UNACKED_MAX, WebhookRole
 
 log = structlog.get_logger(__name__)
 LOOK_S = 0.2
@@ -106,7 +106,7 @@ class Node:
         self._metrics = Metrics("cluster")
         self._metrics_server: MetricsServer | None = None
         self._hub: WorkerHub | None = None
-        self._webhooks: WebhookRole | None = None
+        self._push: PushRole | None = None
         self._poller: PollerRole | None = None
         self._rest: RestServer | None = None
         self._started = False
@@ -227,7 +227,7 @@ class Node:
             unacked = self._settings.deliver.offers_in_flight_max
             deliveries = KafkaDeliveries(self._settings.kafka, self._constants, unacked)
             self._hub = WorkerHub(deliveries, self._outcomes, self._clock, limits)
-            self._webhooks = self._make_webhooks()
+            self._push = self._make_push()
         if self._hub or "api" in self._roles:
             worker = WorkerServicer(
                 self._hub, self._directory, self._worker_addresses, self._settings.deliver.lease_s_default
@@ -257,15 +257,15 @@ class Node:
         self._spawn(rest.serve())
         return bound
 
-    def _make_webhooks(self) -> WebhookRole:
+    def _make_push(self) -> PushRole:
         settings = self._settings
         deliveries = KafkaDeliveries(settings.kafka, self._constants, UNACKED_MAX, READ_AHEAD_MAX)
-        networks = settings.deliver.webhook_networks
-        webhooks = WebhookRole(self._catalog, deliveries, self._outcomes, self._clock, networks)
-        self._metrics.add(webhooks.metrics)
+        reach = PushReach(settings.deliver.webhook_networks, settings.deliver.sqs_endpoints)
+        push = PushRole(self._catalog, deliveries, self._outcomes, self._clock, reach)
+        self._metrics.add(push.metrics)
         if "api" in self._roles:
-            self._api.on_webhook(webhooks.webhooks.serve)
-        return webhooks
+            self._api.on_pushed(push.queues.serve)
+        return push
 
     async def _listen(self, server: GrpcServer, setting: str) -> str:
         self._servers.append(server)
@@ -308,8 +308,8 @@ class Node:
         else:
             await self._patience.wait(lambda: self._join(member))
             self._spawn(self._stay_member(member))
-        if self._webhooks:
-            self._spawn(self._webhooks.run())
+        if self._push:
+            self._spawn(self._push.run())
         if "coordinator" in self._roles:
             self._plan_store = ZooKeeperPlanStore(
                 self._settings.zookeeper, self._constants, self._name, self._membership.last_seen
@@ -394,7 +394,7 @@ class Node:
         if self._rest:
             endings.append(self._rest.stop())
         ending = asyncio.gather(*endings, return_exceptions=True)
-        draining = [role.drain(DRAIN_S_MAX) for role in (self._hub, self._webhooks) if role]
+        draining = [role.drain(DRAIN_S_MAX) for role in (self._hub, self._push) if role]
         await asyncio.gather(*draining, return_exceptions=True)  # while there is an owner to tell how attempts end
         if self._poller:
             await self._poller.leave(self._settings.node.shutdown_s_max / 2)

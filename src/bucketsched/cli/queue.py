@@ -9,6 +9,7 @@ import click
 from .connection import Connection, connection_options
 from .output import instant, show, show_all
 from .retry import RETRY_OPTIONS, described_retry, retry_of, retry_options
+from .sqs import described_sqs, sqs_of, sqs_options
 from .webhook import described, new_secret, webhook_of, webhook_options
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(["worker", "kafka", "webhook"]), default="worker", show_default=True)
+@click.option("--kind", type=click.Choice(["worker", "kafka", "webhook", "sqs"]), default="worker", show_default=True)
 @click.option("--topic", default="", help="Kind kafka: the topic [<namespace>.<name>].")
 @click.option("--partitions", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--priority-topics", is_flag=True, help="Kind kafka: HIGH and LOW get topics of their own.")
 @webhook_options
+@sqs_options
 @retry_options
 @connection_options
 def create(
@@ -46,6 +48,7 @@ def create(
     from ..core.catalog import QueueKind
 
     retry = retry_of(**{name: options.pop(name) for name in RETRY_OPTIONS})
+    sqs = sqs_of(kind == "sqs", options)
     settings = webhook_of(**options)
     created = connection.call(
         lambda client: client.create_queue(
@@ -56,6 +59,7 @@ def create(
             replication=replication,
             priority_topics=priority_topics,
             webhook=settings,
+            sqs=sqs,
             retry=retry,
         )
     )
@@ -121,4 +125,5 @@ def _described(found: QueueInfo) -> dict[str, Any]:
         "created": instant(found.created),
         "retry": described_retry(found.retry),
         **described(found.webhook),
+        **described_sqs(found.sqs),
     }

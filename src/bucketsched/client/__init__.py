@@ -28,6 +28,7 @@ from .model import (
 )
 from .outcome import NoRetry, RetryAfter
 from .retry_policy import RetryPolicy
+from .sqs import Sqs
 from .sync_client import SyncClient
 from .task import Task
 from .webhook import Webhook
@@ -49,6 +50,7 @@ __all__ = [
     "RetryAfter",
     "RetryPolicy",
     "ServerInfo",
+    "Sqs",
     "SyncClient",
     "Task",
     "TaskCount",

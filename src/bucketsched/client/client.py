@@ -49,6 +49,8 @@ from .model import (
 from .retry import pauses
 from .retry_message import to_message as retry_message
 from .retry_policy import RetryPolicy
+from .sqs import Sqs
+from .sqs_message import sqs_message
 from .task_list import build_count, build_list
 from .webhook import Webhook
 from .webhook_message import to_message
@@ -316,11 +318,13 @@ class Client:
         replication: int = 0,
         priority_topics: bool = False,
         webhook: Webhook | None = None,
+        sqs: Sqs | None = None,
         retry: RetryPolicy | None = None,
     ) -> QueueInfo:
         """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists.
 
-        `webhook`: for kind WEBHOOK, and for no other. `retry`: of tasks without a policy of their own; not for KAFKA.
+        `webhook`, `sqs`: for the kind called so, and for no other. `retry`: of tasks without a policy of their own; not
+        for KAFKA.
         """
         for field, value in (("name", name), ("topic", topic)):
             check_text(field, value)
@@ -336,6 +340,7 @@ class Client:
             replication=replication,
             priority_topics=priority_topics,
             webhook=to_message(webhook) if webhook is not None else None,
+            sqs=sqs_message(sqs) if sqs is not None else None,
             policy=queue_pb2.QueuePolicy(retry=retry_message(retry)) if retry is not None else None,
         )
         message = queue_pb2.CreateQueueRequest(queue=queue)

@@ -25,6 +25,7 @@ from .model import (
 )
 from .request import from_timestamp
 from .retry_message import from_message as retry_of
+from .sqs_message import sqs_from_message
 from .webhook_message import from_message
 
 _STATES: dict[int, TaskState] = {
@@ -67,11 +68,13 @@ _KINDS: dict[int, QueueKind] = {
     queue_pb2.QUEUE_KIND_KAFKA: QueueKind.KAFKA,
     queue_pb2.QUEUE_KIND_WORKER: QueueKind.WORKER,
     queue_pb2.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
+    queue_pb2.QUEUE_KIND_SQS: QueueKind.SQS,
 }
 _TO_KIND: dict[str, queue_pb2.QueueKind.ValueType] = {
     QueueKind.KAFKA: queue_pb2.QUEUE_KIND_KAFKA,
     QueueKind.WORKER: queue_pb2.QUEUE_KIND_WORKER,
     QueueKind.WEBHOOK: queue_pb2.QUEUE_KIND_WEBHOOK,
+    QueueKind.SQS: queue_pb2.QUEUE_KIND_SQS,
 }
 
 
@@ -155,6 +158,7 @@ def queue(message: queue_pb2.Queue) -> QueueInfo:
         priority_topics=message.priority_topics,
         created=_instant(message.create_time),
         webhook=from_message(message.webhook) if message.HasField("webhook") else None,
+        sqs=sqs_from_message(message.sqs) if message.HasField("sqs") else None,
         retry=retry_of(message.policy.retry) if message.policy.HasField("retry") else None,
     )
 
@@ -163,7 +167,7 @@ def to_queue_kind(kind: QueueKind | str) -> queue_pb2.QueueKind.ValueType:
     """Reverse. Raises InvalidArgument."""
     found = _TO_KIND.get(kind.upper()) if isinstance(kind, str) else None
     if found is None:
-        raise InvalidArgument("kind", "must be KAFKA, WORKER or WEBHOOK")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK or SQS")
     return found
 
 

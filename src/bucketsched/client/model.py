@@ -12,6 +12,7 @@ from ..core.catalog import QueueKind
 from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
 from .retry_policy import RetryPolicy
+from .sqs import Sqs
 from .webhook import Webhook
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -184,6 +185,7 @@ class QueueInfo:
     webhook: Webhook | None = None
     retry: RetryPolicy | None = None
     """Of tasks without one of their own; None: that by default, or of the webhook."""
+    sqs: Sqs | None = None
 
 
 @dataclass(frozen=True, slots=True)

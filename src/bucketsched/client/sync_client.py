@@ -35,6 +35,7 @@ from .model import (
     UpdateResult,
 )
 from .retry_policy import RetryPolicy
+from .sqs import Sqs
 from .webhook import Webhook
 
 Result = TypeVar("Result")
@@ -268,6 +269,7 @@ class SyncClient:
         replication: int = 0,
         priority_topics: bool = False,
         webhook: Webhook | None = None,
+        sqs: Sqs | None = None,
         retry: RetryPolicy | None = None,
     ) -> QueueInfo:
         """See Client.create_queue."""
@@ -280,6 +282,7 @@ class SyncClient:
                 replication=replication,
                 priority_topics=priority_topics,
                 webhook=webhook,
+                sqs=sqs,
                 retry=retry,
             )
         )

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from .queue_policy import NO_POLICY, QueuePolicy
 from .retry import DEFAULT_RETRY, RetryPolicy
+from .sqs import Sqs
 from .task import Priority
 from .webhook import Webhook
 
@@ -20,6 +21,7 @@ class QueueKind(StrEnum):
     KAFKA = "KAFKA"
     WORKER = "WORKER"
     WEBHOOK = "WEBHOOK"
+    SQS = "SQS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A named destination. `topic` is empty in embedded mode; `webhook` is there exactly for kind WEBHOOK."""
+    """A named destination. `topic` is empty in embedded mode; Kinds WEBHOOK and SQS have the settings called so."""
 
     namespace_id: bytes
     namespace: str
@@ -46,6 +48,13 @@ class Queue:
     created_ms: int = 0
     webhook: Webhook | None = None
     policy: QueuePolicy = NO_POLICY
+    sqs: Sqs | None = None
+
+    @property
+    def pushed_at_once(self) -> int:
+        """How many of its tasks one process has under way at once; 0 where others come for them."""
+        settings = self.webhook or self.sqs
+        return settings.concurrency if settings else 0
 
     @property
     def retry_policy(self) -> RetryPolicy:

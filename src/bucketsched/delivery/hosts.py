@@ -5,13 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ..core.circuit import Circuit, CircuitLimits
 from ..core.waiting import first_of
-from ..core.webhook_answer import Answer
 from ..ports import Clock
 
 DEFAULT_CIRCUIT = CircuitLimits()
+
+
+class Heard(Protocol):
+    """What came of a request."""
+
+    @property
+    def host_failed(self) -> bool:
+        """True if nothing was heard of the host, so that others would not hear anything either."""
+        ...
+
+
+Answer = TypeVar("Answer", bound=Heard)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from ..ports import Clock
 from .attachment import Attachment
 from .hosts import Hosts
 from .offer import Failure, Offer
+from .pushed_queues import LEASE_S
 
 log = logging.getLogger(__name__)
-LEASE_S = 10 * 365 * 86_400.0
-"""An offer ends with the process, or by what `WebhookFeed` makes of it, never by time."""
 REJECTED = "Rejected"
 """The type of the error where the receiver's answer is final, or its address must not be connected to."""
 RESULT_CHARACTERS_MAX = 1_000
@@ -62,13 +61,15 @@ class WebhookFeed:
         self._tries = tries
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def change(self, webhook: Webhook) -> None:
-        """New settings, for every try that begins from now on."""
-        self.webhook = webhook
-        self._attachment.resize(webhook.concurrency, LEASE_S)
+    def follow(self, queue: Queue) -> None:
+        """See PushFeed."""
+        assert queue.webhook is not None, queue
+        if queue.webhook != self.webhook:
+            self.webhook = queue.webhook
+            self._attachment.resize(queue.webhook.concurrency, LEASE_S)
 
     async def run(self) -> None:
-        """Until the attachment ends; what is under way then is given up, and comes again."""
+        """See PushFeed."""
         try:
             while offers := await self._attachment.next_offers():
                 for offer in offers:

@@ -10,6 +10,8 @@ from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, No
 from ..core.queue_policy import NO_POLICY, QueuePolicy
 from ..core.retry import RetryPolicy
 from ..core.retry_check import check_retry
+from ..core.sqs import Sqs
+from ..core.sqs_check import check_sqs
 from ..core.validation import PARTITIONS_MAX, REPLICATION_MAX, check_name, check_range, check_topic
 from ..core.webhook import Webhook
 from ..core.webhook_check import check_webhook
@@ -33,12 +35,13 @@ class NewQueue:
     priority_topics: bool = False
     webhook: Webhook | None = None
     policy: QueuePolicy = NO_POLICY
+    sqs: Sqs | None = None
 
 
 class QueueService:
     """The use cases of queues. Without `topics` (embedded mode) there are no Kafka queues.
 
-    `on_webhook`: called with each webhook queue that is created or changed here.
+    `on_pushed`: called with each queue that is created or changed here and whose tasks are pushed.
     """
 
     def __init__(self, catalog: Catalog, directory: Directory, topics: Topics | None, clock: Clock) -> None:
@@ -46,7 +49,7 @@ class QueueService:
         self._directory = directory
         self._topics = topics
         self._clock = clock
-        self.on_webhook: Callable[[Queue], None] = lambda queue: None
+        self.on_pushed: Callable[[Queue], None] = lambda queue: None
 
     async def create(self, new: NewQueue) -> Queue:
         """The queue as it is stored. One of the same name and settings is returned as it is.
@@ -60,8 +63,8 @@ class QueueService:
         if stored is None:
             stored = await self._catalog.create_queue(await self._with_topics(wanted))
         _check_same(wanted, stored)
-        if stored.webhook is not None:
-            self.on_webhook(stored)
+        if stored.pushed_at_once:
+            self.on_pushed(stored)
         return stored
 
     async def update_webhook(self, namespace: str, name: str, webhook: Webhook) -> Queue:
@@ -78,7 +81,7 @@ class QueueService:
         changed = replace(stored, webhook=replace(webhook, secrets=webhook.secrets or stored.webhook.secrets))
         await self._catalog.update_webhook(changed)
         self._directory.learn(changed)
-        self.on_webhook(changed)
+        self.on_pushed(changed)
         return changed
 
     async def update_retry(self, namespace: str, name: str, retry: RetryPolicy | None) -> Queue:
@@ -134,6 +137,7 @@ class QueueService:
             created_ms=self._clock.now_ms(),
             webhook=new.webhook,
             policy=new.policy,
+            sqs=new.sqs,
         )
         if self._topics is None:
             _check_embedded(new)
@@ -175,7 +179,10 @@ def _check(new: NewQueue) -> None:
         check_webhook(new.webhook)
     if (new.webhook is not None) != (new.kind is QueueKind.WEBHOOK):
         raise InvalidArgument("webhook", "must be given for kind WEBHOOK, and for no other")
-
+    if new.sqs is not None:
+        check_sqs(new.sqs)
+    if (new.sqs is not None) != (new.kind is QueueKind.SQS):
+        raise InvalidArgument("sqs", "must be given for kind SQS, and for no other")
     if new.policy.retry is not None:
         if new.kind is QueueKind.KAFKA:
             raise InvalidArgument("retry", "must not be given for kind KAFKA: nobody says how its tasks end")
@@ -184,7 +191,7 @@ def _check(new: NewQueue) -> None:
 
 def _check_embedded(new: NewQueue) -> None:
     if new.kind is QueueKind.KAFKA:
-        raise InvalidArgument("kind", "must be WORKER or WEBHOOK: Kafka queues need cluster mode")
+        raise InvalidArgument("kind", "must not be KAFKA: Kafka queues need cluster mode")
     for value, field in ((new.partitions, "partitions"), (new.replication, "replication")):
         if value:
             raise InvalidArgument(field, "must be 0: there are no topics in embedded mode")
@@ -211,6 +218,8 @@ def _check_same(wanted: Queue, stored: Queue) -> None:
             raise AlreadyExists(field, f"queue {stored.name!r} exists with {has}, not {asked}")
     if wanted.policy not in (NO_POLICY, stored.policy):
         raise AlreadyExists("policy", f"queue {stored.name!r} exists with another one: change it by UpdateQueue")
+    if wanted.sqs != stored.sqs:
+        raise AlreadyExists("sqs", f"queue {stored.name!r} exists with other settings")
     if wanted.webhook != stored.webhook:
         raise AlreadyExists(
             "webhook", f"queue {stored.name!r} exists with other settings: change them by UpdateWebhook"

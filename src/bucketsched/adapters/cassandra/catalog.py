@@ -12,6 +12,7 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.queue_policy import decode_policy, encode_policy
+from ...encoding.sqs import decode_sqs, encode_sqs
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .insert_once import insert_once
 from .session import CassandraSession, Row
@@ -19,7 +20,8 @@ from .session import CassandraSession, Row
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_at"
 _QUEUE = (
-    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at, webhook, policy"
+    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_at, webhook, "
+    "policy, settings"
 )
 _CONSTANTS_ID = "cluster"
 
@@ -31,7 +33,7 @@ _STATEMENTS = {
     "create_namespace": f"INSERT INTO @namespaces ({_NAMESPACE}) VALUES (?, ?, ?) IF NOT EXISTS",
     "queue": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name = ?",
     "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
-    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
+    "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
     "update_policy": "UPDATE @queues SET policy = ? WHERE namespace_id = ? AND name = ? IF EXISTS",
     "update_webhook": "UPDATE @queues SET webhook = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
 }
@@ -119,6 +121,7 @@ class CassandraCatalog:
             queue.created_ms,
             encode_webhook(queue.webhook),
             encode_policy(queue.policy),
+            encode_sqs(queue.sqs),
         )
         row = await self._create("create_queue", values, "queue", (queue.namespace_id, queue.name))
         return queue if row is None else _queue(row)
@@ -156,9 +159,9 @@ def _constants(row: Row) -> ClusterConstants:
 
 def _queue(row: Row) -> Queue:
     namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, *rest = row
-    created_ms, webhook, policy = rest
+    created_ms, webhook, policy, settings = rest
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     topic_settings = (topic, partitions, replication, priority_topics)
-    settings = (decode_webhook(webhook), decode_policy(policy))
-    return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, *settings)
+    its = (decode_webhook(webhook), decode_policy(policy), decode_sqs(settings))
+    return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, *its)

@@ -12,6 +12,7 @@ from ...core.cluster import ClusterConstants
 from ...core.errors import Unavailable
 from ...core.task import bucket_of
 from ...encoding.queue_policy import decode_policy, encode_policy
+from ...encoding.sqs import decode_sqs, encode_sqs
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .checkpoints import SAVE, save_parameters
 from .database import Database, as_unavailable
@@ -23,7 +24,8 @@ EMBEDDED_LANES = 1
 _CONSTANTS = "cluster_id, shards, ranges, horizon_ms, grace_ms, retention_ms, lanes"
 _NAMESPACE = "name, namespace_id, created_ms"
 _QUEUE = (
-    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook, policy"
+    "namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, created_ms, webhook, "
+    "policy, settings"
 )
 
 
@@ -148,8 +150,9 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
         q.created_ms,
         encode_webhook(q.webhook),
         encode_policy(q.policy),
+        encode_sqs(q.sqs),
     )
-    insert = f"INSERT INTO queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    insert = f"INSERT INTO queues ({_QUEUE}) VALUES ({', '.join('?' * len(values))}) ON CONFLICT DO NOTHING"
     connection.execute(insert, values)
     stored = _get_queue(connection, queue.namespace_id, queue.name)
     assert stored is not None
@@ -158,7 +161,7 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
 
 def _queue(row: tuple[Any, ...]) -> Queue:
     namespace_id, namespace, name, kind, topic, partitions, replication, priority_topics, *rest = row
-    created_ms, webhook, policy = rest
+    created_ms, webhook, policy, settings = rest
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     return Queue(
@@ -173,4 +176,5 @@ def _queue(row: tuple[Any, ...]) -> Queue:
         created_ms,
         decode_webhook(webhook),
         decode_policy(policy),
+        decode_sqs(settings),
     )

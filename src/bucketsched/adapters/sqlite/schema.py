@@ -139,7 +139,11 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_age ON executions (latest_ms);
 """
 
-MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS, _PRESENCE, _EXECUTIONS)
+_QUEUE_SETTINGS = """
+ALTER TABLE queues ADD COLUMN settings TEXT NOT NULL DEFAULT '';
+"""
+
+MIGRATIONS = (_VERSION_1, _WEBHOOKS, _IDEMPOTENCY_KEYS, _PRESENCE, _EXECUTIONS, _QUEUE_SETTINGS)
 """Each brings a file one version further; a file's version is its PRAGMA user_version."""
 
 

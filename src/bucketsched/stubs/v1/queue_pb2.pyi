@@ -36,6 +36,8 @@ class _QueueKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueKind.V
     """Tasks are handed to workers that attach over gRPC."""
     QUEUE_KIND_WEBHOOK: _QueueKind.ValueType  # 3
     """Tasks are posted to a URL."""
+    QUEUE_KIND_SQS: _QueueKind.ValueType  # 4
+    """Tasks are sent to a queue of Amazon SQS, or of a server that speaks like it."""
 
 class QueueKind(_QueueKind, metaclass=_QueueKindEnumTypeWrapper): ...
 
@@ -46,6 +48,8 @@ QUEUE_KIND_WORKER: QueueKind.ValueType  # 2
 """Tasks are handed to workers that attach over gRPC."""
 QUEUE_KIND_WEBHOOK: QueueKind.ValueType  # 3
 """Tasks are posted to a URL."""
+QUEUE_KIND_SQS: QueueKind.ValueType  # 4
+"""Tasks are sent to a queue of Amazon SQS, or of a server that speaks like it."""
 Global___QueueKind: _TypeAlias = QueueKind  # noqa: Y015
 
 @_typing.final
@@ -62,6 +66,7 @@ class Queue(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
+    SQS_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     kind: Global___QueueKind.ValueType
@@ -81,6 +86,10 @@ class Queue(_message.Message):
 
     @_builtins.property
     def policy(self) -> Global___QueuePolicy: ...
+    @_builtins.property
+    def sqs(self) -> Global___Sqs:
+        """Kind SQS: where tasks are sent."""
+
     def __init__(
         self,
         *,
@@ -94,10 +103,11 @@ class Queue(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         webhook: Global___Webhook | None = ...,
         policy: Global___QueuePolicy | None = ...,
+        sqs: Global___Sqs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "policy", b"policy", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "policy", b"policy", "sqs", b"sqs", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "policy", b"policy", "priority_topics", b"priority_topics", "replication", b"replication", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "policy", b"policy", "priority_topics", b"priority_topics", "replication", b"replication", "sqs", b"sqs", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,6 +212,55 @@ class Webhook(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Webhook: _TypeAlias = Webhook  # noqa: Y015
+
+@_typing.final
+class Sqs(_message.Message):
+    """Where the tasks of a queue are sent. Credentials are those of the delivering processes. What is left out gets the
+    default.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_URL_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    ENDPOINT_URL_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    GROUP_KEY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    queue_url: _builtins.str
+    """https://sqs.<region>.amazonaws.com/<account>/<name>; a name that ends in .fifo is a FIFO queue's."""
+    region: _builtins.str
+    endpoint_url: _builtins.str
+    """Of a server that speaks like SQS, if the server's settings allow it; default: that of the region."""
+    group: _builtins.str
+    """FIFO: the group of tasks that do not name one; default: their type."""
+    group_key: _builtins.str
+    """FIFO: the metadata that names a task's group."""
+    concurrency: _builtins.int
+    """Messages under way at once, in each delivering process; default 100."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Of one request; default 15 s."""
+
+    def __init__(
+        self,
+        *,
+        queue_url: _builtins.str = ...,
+        region: _builtins.str = ...,
+        endpoint_url: _builtins.str = ...,
+        group: _builtins.str = ...,
+        group_key: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        concurrency: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "endpoint_url", b"endpoint_url", "group", b"group", "group_key", b"group_key", "queue_url", b"queue_url", "region", b"region", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sqs: _TypeAlias = Sqs  # noqa: Y015
 
 @_typing.final
 class CreateQueueRequest(_message.Message):

@@ -1,28 +1,43 @@
-"""All webhook queues of one deliver process: finds them in the catalog, and serves each, with or without load."""
+"""All pushed queues of one deliver process: finds them in the catalog, and serves each, with or without load."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..core.catalog import Queue, QueueKind
 from ..core.errors import Unavailable
 from ..core.waiting import first_of
 from ..ports import Catalog, Clock
-from .hosts import Hosts
+from .attachment import Attachment
 from .hub import WorkerHub
-from .webhook_feed import LEASE_S, Sender, WebhookFeed
 
 log = logging.getLogger(__name__)
-WORKER_ID = "webhook"
+LEASE_S = 10 * 365 * 86_400.0
+"""An offer ends with the process, or by what a feed makes of it, never by time."""
+
+
+class PushFeed(Protocol):
+    """Serves one queue in the place of a worker."""
+
+    def follow(self, queue: Queue) -> None:
+        """The queue as the catalog has it now: new settings hold for every try that begins from now on."""
+        ...
+
+    async def run(self) -> None:
+        """Until the attachment ends; what is under way then is given up, and comes again."""
+        ...
+
+
+MakeFeed = Callable[[Queue, Attachment], PushFeed]
 
 
 @dataclass(frozen=True, slots=True)
-class WebhooksLimits:
-    """Bounds of a process's webhooks."""
+class PushedLimits:
+    """Bounds of a process's pushed queues."""
 
     queues_max: int = 500
     """Each has a subscription, which is a consumer of Kafka in a cluster."""
@@ -33,27 +48,25 @@ class WebhooksLimits:
     page_queues: int = 500
 
 
-class Webhooks:
-    """Serves every webhook queue that there is, from soon after it was created. `tries`: how tries ended."""
+class PushedQueues:
+    """Serves every queue of the kinds of `feeds` that there is, from soon after it was created."""
 
     def __init__(
         self,
         catalog: Catalog,
         hub: WorkerHub,
-        make_sender: Callable[[], Sender],
+        feeds: Mapping[QueueKind, MakeFeed],
         clock: Clock,
-        limits: WebhooksLimits | None = None,
+        limits: PushedLimits | None = None,
     ) -> None:
         self._catalog = catalog
         self._hub = hub
-        self._make_sender = make_sender
+        self._make_feed = feeds
         self._clock = clock
-        self._limits = limits or WebhooksLimits()
-        self.hosts = Hosts(clock)
-        self.tries: Counter[str] = Counter()
+        self._limits = limits or PushedLimits()
         self.unserved = 0
         """Queues beyond `queues_max`."""
-        self._feeds: dict[tuple[bytes, str], WebhookFeed] = {}
+        self._feeds: dict[tuple[bytes, str], PushFeed] = {}
         self._runs: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._asked: dict[tuple[bytes, str], Queue] = {}
         self._wakened = asyncio.Event()
@@ -93,9 +106,9 @@ class Webhooks:
             async for queue in self._found():
                 self._take(queue)
         except Unavailable as error:
-            log.warning("webhook queues can't be listed: %s", error, extra={"recurring": "webhooks"})
+            log.warning("pushed queues can't be listed: %s", error, extra={"recurring": "pushed queues"})
         except Exception:  # nothing about a list is worth ending the process for
-            log.exception("listing webhook queues failed")
+            log.exception("listing pushed queues failed")
         ended = self._clock.monotonic()
         return ended + max(self._limits.look_s, (ended - began) / self._limits.look_share_max)
 
@@ -105,45 +118,42 @@ class Webhooks:
             while True:
                 page = await self._catalog.list_queues(namespace.namespace_id, after, self._limits.page_queues)
                 for queue in page:
-                    if queue.kind is QueueKind.WEBHOOK:
+                    if queue.kind in self._make_feed:
                         yield queue
                 if len(page) < self._limits.page_queues:
                     break
                 after = page[-1].name
 
     def _take(self, queue: Queue) -> None:
-        assert queue.webhook is not None, queue.name
         key = (queue.namespace_id, queue.name)
         feed = self._feeds.get(key)
         if feed is not None:
-            if feed.webhook != queue.webhook:
-                feed.change(queue.webhook)
+            feed.follow(queue)
         elif len(self._feeds) >= self._limits.queues_max:
             self.unserved += 1
             log.error(
-                "queue %s/%s is not served: this process serves %d webhook queues already",
+                "queue %s/%s is not served: this process serves %d pushed queues already",
                 queue.namespace,
                 queue.name,
                 len(self._feeds),
-                extra={"recurring": "webhook queues"},
+                extra={"recurring": "unserved queues"},
             )
         else:
-            self._begin(key, queue, queue.webhook.concurrency)
+            self._begin(key, queue)
 
-    def _begin(self, key: tuple[bytes, str], queue: Queue, concurrency: int) -> None:
+    def _begin(self, key: tuple[bytes, str], queue: Queue) -> None:
         try:
-            attachment = self._hub.attach(queue, WORKER_ID, concurrency, LEASE_S)
+            attachment = self._hub.attach(queue, queue.kind.lower(), queue.pushed_at_once, LEASE_S)
         except Unavailable:
             return  # shutting down
-        sender = self._make_sender()
-        feed = WebhookFeed(queue, attachment, sender, self.hosts, self._clock, self.tries)
+        feed = self._make_feed[queue.kind](queue, attachment)
         self._feeds[key] = feed
-        self._runs[key] = asyncio.create_task(self._run(key, feed), name=f"webhook {queue.namespace}/{queue.name}")
+        self._runs[key] = asyncio.create_task(self._run(key, feed), name=f"push {queue.namespace}/{queue.name}")
 
-    async def _run(self, key: tuple[bytes, str], feed: WebhookFeed) -> None:
+    async def _run(self, key: tuple[bytes, str], feed: PushFeed) -> None:
         try:
             await feed.run()
         except Exception:
-            log.exception("webhook queue %s: serving failed; the next look begins anew", key[1])
+            log.exception("queue %s: serving failed; the next look begins anew", key[1])
         finally:
             del self._feeds[key], self._runs[key]
