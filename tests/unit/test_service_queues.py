@@ -12,6 +12,8 @@ from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
 from bucketsched.core.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+from bucketsched.core.notice_rule import NoticeEvent, NoticeRule
+from bucketsched.core.queue_policy import QueuePolicy
 from bucketsched.service import directory as directory_module
 from bucketsched.service.directory import Directory
 from bucketsched.service.namespaces import NamespaceService
@@ -286,3 +288,23 @@ async def test_the_directory_is_bounded(world: World, monkeypatch: pytest.Monkey
         await world.catalog.create_namespace(Namespace(name, name.encode() * 16, 0))
         await world.directory.namespace(name)
     assert len(world.directory._namespaces._known) == 3
+
+
+# ---------------------------------------------------------------- notices
+
+
+async def test_rules_are_checked_before_a_topic_is_made(world: World) -> None:
+    await world.cluster.create(NewQueue("dead", KAFKA))
+    told = {event: NoticeRule((event,), "dead") for event in NoticeEvent}
+    known = [NoticeEvent.DEAD_LETTERED, NoticeEvent.EXPIRED, NoticeEvent.LATE]
+    policy = QueuePolicy(notices=tuple(told[event] for event in known))
+    assert (await world.cluster.create(NewQueue("orders", KAFKA, policy=policy))).policy == policy
+    ensured = len(world.topics.ensured)
+    for rule, field in (
+        (told[NoticeEvent.SUCCEEDED], "events"),
+        (NoticeRule(told[NoticeEvent.LATE].events, "a"), "queue"),
+    ):
+        with pytest.raises((InvalidArgument, NotFound)) as caught:
+            await world.cluster.create(NewQueue("other", KAFKA, policy=QueuePolicy(notices=(rule,))))
+        assert caught.value.field == f"notices[0].{field}"
+    assert len(world.topics.ensured) == ensured

@@ -10,6 +10,7 @@ from ..service.queues import NewQueue, QueueService
 from ..stubs.v1 import queue_pb2 as pb
 from .errors import Context
 from .instants import timestamp
+from .notices import notice_messages, notices_of
 from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
 from .sqs import sqs_message, sqs_of
@@ -21,7 +22,7 @@ _KINDS = {
     pb.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
     pb.QUEUE_KIND_SQS: QueueKind.SQS,
 }
-UPDATABLE = frozenset({"retry"})
+UPDATABLE = frozenset({"retry", "notices"})
 """What an update mask may name."""
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
@@ -64,10 +65,10 @@ class QueueServicer:
     async def update_queue(self, request: pb.UpdateQueueRequest, context: Context) -> pb.UpdateQueueResponse:
         """The queue as it is from now on."""
         paths = set(request.update_mask.paths)
-        if paths != UPDATABLE:
-            raise InvalidArgument("update_mask", f"must name {', '.join(UPDATABLE)}, and nothing else")
-        retry = retry_of(request.policy.retry, "retry") if request.policy.HasField("retry") else None
-        queue = await self._queues.update_retry(request.namespace or DEFAULT_NAMESPACE, request.name, retry)
+        if not paths or paths - UPDATABLE:
+            raise InvalidArgument("update_mask", f"must name {' or '.join(sorted(UPDATABLE))}, and nothing else")
+        policy = _policy(request.policy)
+        queue = await self._queues.update_policy(request.namespace or DEFAULT_NAMESPACE, request.name, policy, paths)
         return pb.UpdateQueueResponse(queue=_message(queue))
 
     async def update_webhook(self, request: pb.UpdateWebhookRequest, context: Context) -> pb.UpdateWebhookResponse:
@@ -125,7 +126,14 @@ def _new_queue(message: pb.Queue) -> NewQueue:
 
 
 def _policy(message: pb.QueuePolicy) -> QueuePolicy:
-    return QueuePolicy(retry_of(message.retry, "retry")) if message.HasField("retry") else NO_POLICY
+    retry = retry_of(message.retry, "retry") if message.HasField("retry") else None
+    return QueuePolicy(retry, notices_of(message.notices))
+
+
+def _policy_message(policy: QueuePolicy) -> pb.QueuePolicy | None:
+    if policy == NO_POLICY:
+        return None
+    return pb.QueuePolicy(retry=retry_message(policy.retry), notices=notice_messages(policy.notices))
 
 
 def _message(queue: Queue) -> pb.Queue:
@@ -140,7 +148,7 @@ def _message(queue: Queue) -> pb.Queue:
         create_time=timestamp(queue.created_ms),
         webhook=webhook_message(queue.webhook),
         sqs=sqs_message(queue.sqs),
-        policy=pb.QueuePolicy(retry=retry_message(queue.policy.retry)) if queue.policy != NO_POLICY else None,
+        policy=_policy_message(queue.policy),
     )
 
 

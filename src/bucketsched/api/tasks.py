@@ -21,6 +21,7 @@ from ..stubs.v1 import task_pb2 as pb
 from .attempts import attempt_message
 from .errors import Context, code_of, message_of, retry_delay
 from .instants import timestamp, timestamp_or_none
+from .notices import notice_messages, notices_of
 from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
 
@@ -182,6 +183,7 @@ def new_task(request: pb.CreateTaskRequest) -> NewTask:
         retry_of(request.retry, "retry") if request.HasField("retry") else None,
         _instant_ms(request, "start_by"),
         _length_ms(request, "expire_after"),
+        notices_of(request.notices) if request.notices else (),
     )
 
 
@@ -278,6 +280,7 @@ def task_message(shown: ShownTask) -> pb.Task:
         expire_time=timestamp_or_none(facts.expired_ms),
         start_by=timestamp(body.expires_ms) if body.expires_ms else None,
         retry=retry_message(body.retry),
+        notices=notice_messages(body.notices),
         last_attempts=map(attempt_message, shown.attempts),
         last_error=shown.last_error,
     )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connection import Connection, connection_options
+from .notice import described_notices, notify_option
 from .output import instant, show, show_all
 from .retry import RETRY_OPTIONS, described_retry, retry_of, retry_options
 from .sqs import described_sqs, sqs_of, sqs_options
 from .webhook import described, new_secret, webhook_of, webhook_options
 
 if TYPE_CHECKING:
-    from ..client import QueueInfo
+    from ..client import NoticeRule, QueueInfo
 
 _COLUMNS = ("name", "kind", "topic", "partitions", "replication", "priority_topics", "created")
 
@@ -33,6 +34,7 @@ def queue() -> None:
 @webhook_options
 @sqs_options
 @retry_options
+@notify_option
 @connection_options
 def create(
     connection: Connection,
@@ -42,6 +44,7 @@ def create(
     partitions: int,
     replication: int,
     priority_topics: bool,
+    notices: tuple[NoticeRule, ...],
     **options: Any,
 ) -> None:
     """Create a queue. One that is there already and is the same is fine."""
@@ -61,6 +64,7 @@ def create(
             webhook=settings,
             sqs=sqs,
             retry=retry,
+            notices=notices,
         )
     )
     show(connection, _described(created))
@@ -70,13 +74,31 @@ def create(
 @click.argument("name")
 @click.option("--default-retry", is_flag=True, help="Retry policy: that by default, or of the webhook.")
 @retry_options
+@click.option("--no-notices", is_flag=True, help="Nothing is told of its tasks any more.")
+@notify_option
 @connection_options
-def update(connection: Connection, name: str, default_retry: bool, **options: Any) -> None:
-    """Change the retry policy of a queue, also for tasks that are there already. What is not said is as by default."""
+def update(
+    connection: Connection,
+    name: str,
+    default_retry: bool,
+    no_notices: bool,
+    notices: tuple[NoticeRule, ...],
+    **options: Any,
+) -> None:
+    """Change the retry policy of a queue, or what is told of its tasks, also for tasks that are there already.
+
+    What is not said of a retry policy is as by default; what is told is all that is told from now on.
+    """
     retry = retry_of(**options)
-    if (retry is None) != default_retry:
-        raise click.UsageError("either --default-retry or options of a retry policy are needed")
-    show(connection, _described(connection.call(lambda client: client.update_queue(name, retry=retry))))
+    if retry is not None and default_retry:
+        raise click.UsageError("--default-retry can't be given together with options of a retry policy")
+    if notices and no_notices:
+        raise click.UsageError("--no-notices and --notify can't be given together")
+    changes: dict[str, Any] = {"retry": retry} if retry is not None or default_retry else {}
+    changes |= {"notices": notices} if notices or no_notices else {}
+    if not changes:
+        raise click.UsageError("options of a retry policy, --default-retry, --notify or --no-notices are needed")
+    show(connection, _described(connection.call(lambda client: client.update_queue(name, **changes))))
 
 
 @queue.command("update-webhook")
@@ -124,6 +146,7 @@ def _described(found: QueueInfo) -> dict[str, Any]:
         "priority_topics": found.priority_topics,
         "created": instant(found.created),
         "retry": described_retry(found.retry),
+        "notices": described_notices(found.notices),
         **described(found.webhook),
         **described_sqs(found.sqs),
     }

@@ -14,12 +14,13 @@ import click
 from .attempts import COLUMNS, described_attempt, row_of, summary
 from .connection import Connection, connection_options
 from .exit_code import ExitCode
+from .notice import described_notices, notify_option
 from .output import instant, show, show_all
 from .parameters import INSTANT, LENGTH, PAIR
 from .retry import described_retry, retry_of, retry_options
 
 if TYPE_CHECKING:
-    from ..client import Client, TaskInfo, UpdateResult
+    from ..client import Client, NoticeRule, TaskInfo, UpdateResult
 
 PAGE_MAX = 1_000
 _COLUMNS = ("task_id", "queue", "type", "state", "due", "metadata")
@@ -62,6 +63,7 @@ def task() -> None:
 @click.option("--start-by", type=INSTANT, help="If no attempt could be started by then, it has expired.")
 @click.option("--expire-after", type=LENGTH, help="The same, from when it is due.")
 @retry_options
+@notify_option
 @connection_options
 def create(
     connection: Connection,
@@ -78,6 +80,7 @@ def create(
     idempotency_key: str,
     start_by: datetime | None,
     expire_after: timedelta | None,
+    notices: tuple[NoticeRule, ...],
     **retry: Any,
 ) -> None:
     """Create a task. When this ends with 0, the task is stored durably."""
@@ -103,6 +106,7 @@ def create(
             retry=policy,
             start_by=start_by,
             expire_after=expire_after,
+            notices=notices,
         )
     )
     show(connection, {"task_id": created.id, "due": instant(created.due), "state": str(created.state)})
@@ -326,6 +330,7 @@ def _described(found: TaskInfo, shortened: bool) -> dict[str, Any]:
         "expired": instant(found.expired),
         "start_by": instant(found.start_by),
         "retry": described_retry(found.retry),
+        "notices": described_notices(found.notices),
         "last_error": found.last_error,
         "priority": found.priority.name,
         "generation": found.generation,

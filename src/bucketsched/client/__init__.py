@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..core.catalog import QueueKind
 from ..core.execution import AttemptEnd as AttemptOutcome
+from ..core.notice_rule import NoticeEvent
 from ..core.task import Priority, TaskState
 from ..core.task_query import TaskOrder
 from .client import Client
@@ -26,6 +27,7 @@ from .model import (
     UpdateOutcome,
     UpdateResult,
 )
+from .notice_rule import NoticeRule
 from .outcome import NoRetry, RetryAfter
 from .retry_policy import RetryPolicy
 from .sqs import Sqs
@@ -44,6 +46,8 @@ __all__ = [
     "NamespaceInfo",
     "NewTask",
     "NoRetry",
+    "NoticeEvent",
+    "NoticeRule",
     "Priority",
     "QueueInfo",
     "QueueKind",

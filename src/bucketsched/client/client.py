@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -34,6 +34,7 @@ from .clock import WallClock
 from .create_batcher import BatchLimits, CreateBatcher
 from .fields import check_text
 from .model import (
+    UNCHANGED,
     Attempt,
     CancelOutcome,
     CreatedTask,
@@ -43,9 +44,12 @@ from .model import (
     ServerInfo,
     TaskCount,
     TaskInfo,
+    Unchanged,
     UpdateOutcome,
     UpdateResult,
 )
+from .notice_message import to_messages as notice_messages
+from .notice_rule import NoticeRule
 from .retry import pauses
 from .retry_message import to_message as retry_message
 from .retry_policy import RetryPolicy
@@ -141,11 +145,12 @@ class Client:
         retry: RetryPolicy | None = None,
         start_by: datetime | None = None,
         expire_after: float | timedelta | None = None,
+        notices: Sequence[NoticeRule] = (),
         timeout: float | None = None,
     ) -> CreatedTask:
         """Creates a task. On return it is stored durably; see `NewTask` for the parameters."""
         what = (type, payload, queue, delay, due, priority, metadata, task_id, content_type, idempotency_key)
-        task = NewTask(*what, retry, start_by, expire_after)
+        task = NewTask(*what, retry, start_by, expire_after, notices)
         timeout_s = self._timeout_s if timeout is None else timeout
         server = await self.info(timeout_s)
         built = self._build(task, server)
@@ -320,6 +325,7 @@ class Client:
         webhook: Webhook | None = None,
         sqs: Sqs | None = None,
         retry: RetryPolicy | None = None,
+        notices: Sequence[NoticeRule] = (),
     ) -> QueueInfo:
         """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists.
 
@@ -341,20 +347,31 @@ class Client:
             priority_topics=priority_topics,
             webhook=to_message(webhook) if webhook is not None else None,
             sqs=sqs_message(sqs) if sqs is not None else None,
-            policy=queue_pb2.QueuePolicy(retry=retry_message(retry)) if retry is not None else None,
+            policy=queue_pb2.QueuePolicy(retry=retry_message(retry), notices=notice_messages(notices)),
         )
         message = queue_pb2.CreateQueueRequest(queue=queue)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).CreateQueue, message)
         return convert.queue(response.queue)
 
-    async def update_queue(self, name: str, *, retry: RetryPolicy | None) -> QueueInfo:
-        """Changes the retry policy of a queue, for tasks that are there already, too; None: that by default.
+    async def update_queue(
+        self,
+        name: str,
+        *,
+        retry: RetryPolicy | Unchanged | None = UNCHANGED,
+        notices: Sequence[NoticeRule] | Unchanged = UNCHANGED,
+    ) -> QueueInfo:
+        """Changes the retry policy of a queue (None: that by default), what is told of its tasks, or both.
 
-        Owners of tasks follow within seconds. Raises NotFound; FailedPrecondition for kind KAFKA.
+        It holds for tasks that are there already, too: their owners follow within seconds. Raises NotFound, also for a
+        queue that is to get notices; FailedPrecondition for a retry policy of a queue of kind KAFKA.
         """
         check_text("name", name)
-        policy = queue_pb2.QueuePolicy(retry=retry_message(retry))
-        mask = FieldMask(paths=["retry"])
+        given = {"retry": retry, "notices": notices}
+        mask = FieldMask(paths=[field for field, value in given.items() if value is not UNCHANGED])
+        policy = queue_pb2.QueuePolicy(
+            retry=None if isinstance(retry, Unchanged) else retry_message(retry),
+            notices=() if isinstance(notices, Unchanged) else notice_messages(notices),
+        )
         message = queue_pb2.UpdateQueueRequest(namespace=self.namespace, name=name, policy=policy, update_mask=mask)
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateQueue, message)
         return convert.queue(response.queue)

@@ -23,6 +23,7 @@ from .model import (
     UpdateOutcome,
     to_datetime,
 )
+from .notice_message import from_messages as notices_of
 from .request import from_timestamp
 from .retry_message import from_message as retry_of
 from .sqs_message import sqs_from_message
@@ -111,6 +112,7 @@ def task(message: task_pb2.Task) -> TaskInfo:
         retry=retry_of(message.retry) if message.HasField("retry") else None,
         last_attempts=tuple(map(attempt, message.last_attempts)),
         last_error=message.last_error,
+        notices=notices_of(message.notices),
     )
 
 
@@ -160,6 +162,7 @@ def queue(message: queue_pb2.Queue) -> QueueInfo:
         webhook=from_message(message.webhook) if message.HasField("webhook") else None,
         sqs=sqs_from_message(message.sqs) if message.HasField("sqs") else None,
         retry=retry_of(message.policy.retry) if message.policy.HasField("retry") else None,
+        notices=notices_of(message.policy.notices),
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 from ..core.catalog import QueueKind
 from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
+from .notice_rule import NoticeRule
 from .retry_policy import RetryPolicy
 from .sqs import Sqs
 from .webhook import Webhook
@@ -32,7 +34,8 @@ class NewTask:
     it counts, and says when a `delay` ends; another one with the same contents is the same task, with other contents
     AlreadyExists.
     `retry`: without it, what the queue has. `start_by`, or `expire_after` (seconds or timedelta, from its due time): if
-    no attempt could be started by then, it is dropped and has EXPIRED.
+    no attempt could be started by then, it is dropped and has EXPIRED. `notices`: what is told of it, at most 10 rules,
+    besides those of its queue.
     """
 
     type: str
@@ -48,6 +51,7 @@ class NewTask:
     retry: RetryPolicy | None = None
     start_by: datetime | None = None
     expire_after: float | timedelta | None = None
+    notices: Sequence[NoticeRule] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class TaskInfo:
     retry: RetryPolicy | None = None
     last_attempts: tuple[Attempt, ...] = ()
     last_error: str = ""
+    notices: tuple[NoticeRule, ...] = ()
 
 
 class CancelOutcome(StrEnum):
@@ -186,6 +191,17 @@ class QueueInfo:
     retry: RetryPolicy | None = None
     """Of tasks without one of their own; None: that by default, or of the webhook."""
     sqs: Sqs | None = None
+    notices: tuple[NoticeRule, ...] = ()
+    """What is told of all its tasks."""
+
+
+class Unchanged(Enum):
+    """What is not said stays as it is."""
+
+    UNCHANGED = "UNCHANGED"
+
+
+UNCHANGED = Unchanged.UNCHANGED
 
 
 @dataclass(frozen=True, slots=True)

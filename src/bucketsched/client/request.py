@@ -19,6 +19,7 @@ from ..core.task import Priority
 from ..stubs.v1 import task_pb2 as pb
 from .fields import check_text, instant_message, length_message
 from .model import EPOCH, NewTask, ServerInfo
+from .notice_message import to_messages
 from .retry_message import to_message
 
 NS_PER_MS = 1_000_000
@@ -65,6 +66,7 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
         content_type=task.content_type,
         idempotency_key=task.idempotency_key,
         retry=to_message(task.retry),
+        notices=to_messages(task.notices),
         **_expiry(task),
     )
     if task.idempotency_key and task.due is None and task.task_id is None:
@@ -75,6 +77,7 @@ def build(task: NewTask, namespace: str, queue: str, now_ns: int, server: Server
         len(payload)
         + _OVERHEAD_BYTES
         + message.retry.ByteSize()
+        + sum(rule.ByteSize() + 4 for rule in message.notices)
         + 3 * sum(len(key) + len(value) + 4 for key, value in metadata.items())
     )
     return CreateRequest(message, size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -22,6 +22,7 @@ from ..core.task_query import TaskOrder
 from .client import DEFAULT_TARGET, LIST_PAGE, Client
 from .create_batcher import BatchLimits
 from .model import (
+    UNCHANGED,
     Attempt,
     CancelOutcome,
     CreatedTask,
@@ -31,9 +32,11 @@ from .model import (
     ServerInfo,
     TaskCount,
     TaskInfo,
+    Unchanged,
     UpdateOutcome,
     UpdateResult,
 )
+from .notice_rule import NoticeRule
 from .retry_policy import RetryPolicy
 from .sqs import Sqs
 from .webhook import Webhook
@@ -129,6 +132,7 @@ class SyncClient:
         retry: RetryPolicy | None = None,
         start_by: datetime | None = None,
         expire_after: float | timedelta | None = None,
+        notices: Sequence[NoticeRule] = (),
         timeout: float | None = None,
     ) -> CreatedTask:
         """See Client.create."""
@@ -147,6 +151,7 @@ class SyncClient:
                 retry=retry,
                 start_by=start_by,
                 expire_after=expire_after,
+                notices=notices,
                 timeout=timeout,
             )
         )
@@ -271,6 +276,7 @@ class SyncClient:
         webhook: Webhook | None = None,
         sqs: Sqs | None = None,
         retry: RetryPolicy | None = None,
+        notices: Sequence[NoticeRule] = (),
     ) -> QueueInfo:
         """See Client.create_queue."""
         return self._run(
@@ -284,12 +290,19 @@ class SyncClient:
                 webhook=webhook,
                 sqs=sqs,
                 retry=retry,
+                notices=notices,
             )
         )
 
-    def update_queue(self, name: str, *, retry: RetryPolicy | None) -> QueueInfo:
+    def update_queue(
+        self,
+        name: str,
+        *,
+        retry: RetryPolicy | Unchanged | None = UNCHANGED,
+        notices: Sequence[NoticeRule] | Unchanged = UNCHANGED,
+    ) -> QueueInfo:
         """See Client.update_queue."""
-        return self._run(lambda: self._client.update_queue(name, retry=retry))
+        return self._run(lambda: self._client.update_queue(name, retry=retry, notices=notices))
 
     def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
         """See Client.update_webhook."""

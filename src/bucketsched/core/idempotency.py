@@ -53,3 +53,6 @@ def _later_parts(task: NewTask) -> Iterator[bytes]:
         yield b"\0start by %d" % task.start_by_ms
     if task.expire_after_ms is not None:
         yield b"\0expire after %d" % task.expire_after_ms
+    for rule in task.notices:
+        yield b"\0notice %d %s" % (rule.late_ms, rule.queue.encode())
+        yield json.dumps(rule.events).encode()

@@ -14,6 +14,7 @@ from . import task_id as ids
 from .catalog import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from .durations import DAY_MS, in_words
 from .errors import InvalidArgument
+from .notice_rule import NoticeRule
 from .retry import RetryPolicy
 from .retry_check import check_retry
 from .task import Priority
@@ -69,6 +70,8 @@ class NewTask:
     start_by_ms: int | None = None
     expire_after_ms: int | None = None
     """After it is due. At most one of this and `start_by_ms`."""
+    notices: tuple[NoticeRule, ...] = ()
+    """Checked by `notice_check`."""
 
 
 class Placement(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
 from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from ..core.notice_check import check_events, check_not_itself, check_notices
 from ..core.queue_policy import NO_POLICY, QueuePolicy
-from ..core.retry import RetryPolicy
 from ..core.retry_check import check_retry
 from ..core.sqs import Sqs
 from ..core.sqs_check import check_sqs
@@ -17,6 +17,7 @@ from ..core.webhook import Webhook
 from ..core.webhook_check import check_webhook
 from ..ports import Catalog, Clock, Topics
 from .directory import Directory
+from .notice_queues import check_targets
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1_000
@@ -59,6 +60,8 @@ class QueueService:
         _check(new)
         namespace = await self._directory.namespace(new.namespace)
         wanted = self._wanted(new, namespace)
+        check_events(wanted.policy.notices, wanted)
+        await check_targets(self._directory, new.namespace, wanted.policy.notices)
         stored = await self._catalog.get_queue(namespace.namespace_id, new.name)
         if stored is None:
             stored = await self._catalog.create_queue(await self._with_topics(wanted))
@@ -84,20 +87,23 @@ class QueueService:
         self.on_pushed(changed)
         return changed
 
-    async def update_retry(self, namespace: str, name: str, retry: RetryPolicy | None) -> Queue:
-        """The queue with another retry policy; None: that by default, or of its webhook.
+    async def update_policy(self, namespace: str, name: str, policy: QueuePolicy, fields: Collection[str]) -> Queue:
+        """The queue with another policy, as far as `fields` of it are meant: `retry`, `notices`.
 
-        Owners follow within seconds. Raises InvalidArgument, NotFound, FailedPrecondition (nobody says of its tasks how
-        they end) or Unavailable.
+        Owners follow within seconds. Raises InvalidArgument, NotFound (also a queue that gets notices),
+        FailedPrecondition (a retry policy where nobody says of its tasks how they end) or Unavailable.
         """
         check_name(namespace, "namespace")
         check_name(name, "name")
+        meant = {field: getattr(policy, field) for field in fields}
         stored = await self._stored(namespace, name)
-        if retry is not None:
-            check_retry(retry, "retry")
-            if not stored.tracks_outcomes:
-                raise FailedPrecondition("kind", f"queue {name!r} is of kind KAFKA: nobody says how its tasks end")
-        changed = replace(stored, policy=replace(stored.policy, retry=retry))
+        changed = replace(stored, policy=replace(stored.policy, **meant))
+        if "retry" in meant:
+            _check_changed_retry(changed)
+        if "notices" in meant:
+            _check_notices(changed.policy, name)
+            check_events(changed.policy.notices, changed)
+            await check_targets(self._directory, namespace, changed.policy.notices)
         await self._catalog.update_policy(changed)
         self._directory.learn(changed)
         return changed
@@ -187,6 +193,20 @@ def _check(new: NewQueue) -> None:
         if new.kind is QueueKind.KAFKA:
             raise InvalidArgument("retry", "must not be given for kind KAFKA: nobody says how its tasks end")
         check_retry(new.policy.retry, "retry")
+    _check_notices(new.policy, new.name)
+
+
+def _check_notices(policy: QueuePolicy, name: str) -> None:
+    check_notices(policy.notices)
+    check_not_itself(policy.notices, name)
+
+
+def _check_changed_retry(queue: Queue) -> None:
+    if queue.policy.retry is None:
+        return
+    check_retry(queue.policy.retry, "retry")
+    if not queue.tracks_outcomes:
+        raise FailedPrecondition("kind", f"queue {queue.name!r} is of kind {queue.kind}: nobody says how its tasks end")
 
 
 def _check_embedded(new: NewQueue) -> None:

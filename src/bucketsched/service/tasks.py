@@ -32,6 +32,7 @@ from ..core.errors import (
     StorageFull,
     Unavailable,
 )
+from ..core.notice_check import check_notices
 from ..core.task import StoredTask, TaskBody, TaskRow, bucket_end_ms, bucket_start_ms
 from ..core.task_change import ChangeResult, TaskChange
 from ..core.task_update import TaskUpdate, validate_update
@@ -41,6 +42,7 @@ from .directory import Directory
 from .executions import AttemptPage, Executions, ShownTask
 from .hints import HintBatch, Hints
 from .idempotency import IdempotencyKeys, may_be_written
+from .notice_queues import queues_of, refusal
 
 HINT_WAIT_S = 0.05
 """How long a create waits for its hints where it need not."""
@@ -146,7 +148,7 @@ class TaskService:
         now_ms = self._clock.now_ms()
         placed = [self._placed(task, now_ms) for task in tasks]
         valid = [t for t, p in zip(tasks, placed, strict=True) if not isinstance(p, RequestError)]
-        names = list(dict.fromkeys((task.namespace, task.queue) for task in valid))
+        names = list(dict.fromkeys(name for task in valid for name in queues_of(task)))
         found = await asyncio.gather(*(self._queue(*name) for name in names))
         queues = dict(zip(names, found, strict=True))
         taken: dict[tuple[bytes, bytes], TaskBody] = {}
@@ -156,10 +158,12 @@ class TaskService:
                 rows.append(place)
                 continue
             queue = queues[task.namespace, task.queue]
-            if isinstance(queue, Queue):
-                rows.append(_unless_taken(self._row(task, place, queue.namespace_id, now_ms), taken))
-            else:
+            if not isinstance(queue, Queue):
                 rows.append(queue)
+            elif (refused := refusal(task, queue, queues)) is not None:
+                rows.append(refused)
+            else:
+                rows.append(_unless_taken(self._row(task, place, queue.namespace_id, now_ms), taken))
         return rows
 
     async def _claim(self, tasks: Sequence[NewTask], results: list[CreateResult | TaskRow], deadline: float) -> None:
@@ -177,6 +181,7 @@ class TaskService:
 
     def _placed(self, task: NewTask, now_ms: int) -> Placement | RequestError:
         try:
+            check_notices(task.notices)
             return validate(task, self._limits, now_ms, self._constants.shards, self._constants.retention_ms)
         except RequestError as error:
             return error
@@ -205,6 +210,7 @@ class TaskService:
             task.idempotency_key,
             task.retry,
             place.expires_ms,
+            task.notices,
         )
         return TaskRow(place.due_ms, namespace_id, raw, body)
 

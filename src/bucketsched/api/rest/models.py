@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...core.catalog import QueueKind
 from ...core.errors import InvalidArgument
 from ...core.execution import AttemptEnd
+from ...core.notice_rule import RULES_MAX, NoticeEvent
 from ...core.retry_check import ATTEMPTS_MAX, FINAL_ERRORS_MAX, MULTIPLIER_MAX
 from ...core.task import Priority, TaskState
 from ...core.validation import CONTENT_TYPE_LENGTH_MAX, KEY_LENGTH_MAX, PARTITIONS_MAX, REPLICATION_MAX, TYPE_LENGTH_MAX
@@ -61,6 +62,20 @@ class Retry(Asked):
     ] = None
 
 
+EventName = Literal["SUCCEEDED", "ATTEMPT_FAILED", "DEAD_LETTERED", "EXPIRED", "LATE"]
+
+
+class Notice(Asked):
+    """Which events of a task are told, and where."""
+
+    events: Annotated[
+        list[EventName],
+        described("ATTEMPT_FAILED: another one follows. KAFKA: DEAD_LETTERED, EXPIRED and LATE alone.", minItems=1),
+    ]
+    queue: Annotated[str, described("Gets the notices; of the same namespace.", **NAME)]
+    late_after: Annotated[Length | None, described("What is LATE, after the due time; without: 1 s.")] = None
+
+
 class Content(Asked):
     """What can be said of a task when it is created, and later. At most one of `run_at` and `delay`, and at most one
     of `payload` and `payload_base64`."""
@@ -97,6 +112,9 @@ class NewTask(Content):
         str | None, described("If no attempt could be started by then, it has EXPIRED. RFC 3339.", **INSTANT)
     ] = None
     expire_after: Annotated[Length | None, described("The same, after it is due; at most one of the two.")] = None
+    notices: Annotated[
+        list[Notice] | None, described("What is told of it, besides what its queue tells.", maxItems=RULES_MAX)
+    ] = None
 
 
 class TaskUpdate(Content):
@@ -132,12 +150,18 @@ class NewQueue(Asked):
     ] = None
     priority_topics: Annotated[bool | None, described("A topic of its own for HIGH and for LOW.")] = None
     retry: Annotated[Retry | None, described("Of tasks without one of their own; not for KAFKA.")] = None
+    notices: Annotated[
+        list[Notice] | None, described("What is told of its tasks, to other queues.", maxItems=RULES_MAX)
+    ] = None
 
 
 class QueueUpdate(Asked):
     """What is to be different from now on, for tasks that are there already, too."""
 
     retry: Annotated[Retry | None, described("Of tasks without one of their own; null: as by default.")] = None
+    notices: Annotated[
+        list[Notice] | None, described("All of what is told of its tasks; null: nothing.", maxItems=RULES_MAX)
+    ] = None
 
 
 class CreatedTask(BaseModel):
@@ -157,6 +181,14 @@ class RetryPolicy(BaseModel):
     max_delay: float
     max_elapsed: float
     non_retryable_errors: list[str]
+
+
+class NoticeRule(BaseModel):
+    """Which events are told, and where."""
+
+    events: list[NoticeEvent]
+    queue: str
+    late_after: Annotated[float, described("Seconds.")]
 
 
 class Attempt(BaseModel):
@@ -205,6 +237,7 @@ class Task(BaseModel):
     expired_at: Instant | None
     start_by: Annotated[Instant | None, described("No attempt starts later.")]
     retry: Annotated[RetryPolicy | None, described("Its own; null: that of the queue holds.")]
+    notices: Annotated[list[NoticeRule], described("Its own, besides those of the queue.")]
     error: Annotated[str | None, described("Why it FAILED.")]
     last_error: Annotated[str | None, described("Why the last attempt that has failed did; of one task only.")]
     idempotency_key: str | None
@@ -252,6 +285,7 @@ class Queue(BaseModel):
     priority_topics: bool
     created_at: Instant
     retry: Annotated[RetryPolicy | None, described("null: that by default, or of its webhook.")]
+    notices: Annotated[list[NoticeRule], described("What is told of all its tasks.")]
 
 
 class Queues(BaseModel):
@@ -331,9 +365,16 @@ def shaped(model: type[Model], found: Members) -> Model:
 
 def _argument(model: type[BaseModel], error: ValidationError) -> InvalidArgument:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"][: 2 if first["loc"][0] in ("metadata", "retry") else 1])
+    field = _field(first["loc"])
     if first["type"] == "extra_forbidden":
         return InvalidArgument(field, f"there is no such field; there are {', '.join(model.model_fields)}")
     if first["type"] == "missing":
         return InvalidArgument(field, "must be given")
     return InvalidArgument(field, first["msg"].replace("Input should be", "must be"))
+
+
+def _field(place: tuple[int | str, ...]) -> str:
+    """As the validator of all ways in names it: metadata.key, retry.max_delay, notices[0].events."""
+    if place[0] == "notices" and len(place) > 1:
+        return f"notices[{place[1]}]" + (f".{place[2]}" if len(place) > 2 else "")
+    return ".".join(str(part) for part in place[: 2 if place[0] in ("metadata", "retry") else 1])

@@ -17,6 +17,7 @@ from . import models
 from .bodies import OTHER_BYTES_MAX, Bodies
 from .errors import json_response
 from .json_text import members
+from .notices import notices_json, notices_of
 from .retries import retry_json, retry_of
 from .routes import Routes, takes
 
@@ -61,9 +62,10 @@ class QueueRoutes:
         async with self._bodies.body_of(request, OTHER_BYTES_MAX) as raw:
             found = members(raw)
             body = models.shaped(models.QueueUpdate, found)
-            if "retry" not in found:
-                raise InvalidArgument("retry", "must be given")
-            queue = await self._queues.update_retry(namespace, name, retry_of(body.retry, "retry"))
+            if not found:
+                raise InvalidArgument("retry", "must be given, or notices")
+            policy = QueuePolicy(retry_of(body.retry, "retry"), notices_of(body.notices))
+            queue = await self._queues.update_policy(namespace, name, policy, found.keys())
         return json_response(_described(queue))
 
 
@@ -76,7 +78,7 @@ def _new_queue(body: models.NewQueue) -> NewQueue:
         body.partitions or 0,
         body.replication or 0,
         bool(body.priority_topics),
-        policy=QueuePolicy(retry_of(body.retry, "retry")),
+        policy=QueuePolicy(retry_of(body.retry, "retry"), notices_of(body.notices)),
     )
 
 
@@ -91,4 +93,5 @@ def _described(queue: Queue) -> dict[str, Any]:
         "priority_topics": queue.priority_topics,
         "created_at": rfc3339(queue.created_ms),
         "retry": retry_json(queue.policy.retry),
+        "notices": notices_json(queue.policy.notices),
     }

@@ -35,6 +35,7 @@ from .content import (
 )
 from .errors import JSON, encoded, error_of, error_response, json_response
 from .json_text import Members, elements, is_json, members
+from .notices import notices_json, notices_of
 from .retries import retry_json, retry_of
 from .routes import Routes, takes
 
@@ -128,6 +129,7 @@ def new_task(found: Members) -> CoreTask:
         retry_of(body.retry, "retry"),
         instant_or_none_ms(body.start_by, "start_by"),
         length_or_none_ms(body.expire_after, "expire_after"),
+        notices_of(body.notices),
     )
 
 
@@ -182,6 +184,7 @@ def task_json(shown: ShownTask, with_attempts: bool = False) -> bytes:
         "expired_at": _instant(facts.expired_ms),
         "start_by": _instant(body.expires_ms or None),
         "retry": retry_json(body.retry),
+        "notices": notices_json(body.notices),
         "error": facts.failed_reason or None,
         "last_error": shown.last_error or None,
         "idempotency_key": body.idempotency_key or None,

@@ -120,18 +120,24 @@ class QueuePolicy(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RETRY_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def retry(self) -> _task_pb2.RetryPolicy:
         """Of tasks without one of their own. Without: the default, or what the webhook's settings say. Not for kind KAFKA."""
+
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.NoticeRule]:
+        """What is told of all its tasks, besides what they have told themselves. At most 10; not to the queue itself."""
 
     def __init__(
         self,
         *,
         retry: _task_pb2.RetryPolicy | None = ...,
+        notices: _abc.Iterable[_task_pb2.NoticeRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retry", b"retry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notices", b"notices", "retry", b"retry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -365,7 +371,7 @@ class UpdateQueueRequest(_message.Message):
     def policy(self) -> Global___QueuePolicy: ...
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields of the policy are meant: retry. What is named and not set becomes as by default."""
+        """Which fields of the policy are meant: retry, notices, or both. What is named and not set becomes as by default."""
 
     def __init__(
         self,

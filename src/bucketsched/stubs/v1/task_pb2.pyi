@@ -87,6 +87,36 @@ TASK_STATE_EXPIRED: TaskState.ValueType  # 8
 """No attempt could be started by start_by."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
+class _NoticeEvent:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NoticeEventEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoticeEvent.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NOTICE_EVENT_UNSPECIFIED: _NoticeEvent.ValueType  # 0
+    NOTICE_EVENT_SUCCEEDED: _NoticeEvent.ValueType  # 1
+    NOTICE_EVENT_ATTEMPT_FAILED: _NoticeEvent.ValueType  # 2
+    """An attempt has failed, or timed out, and another one follows."""
+    NOTICE_EVENT_DEAD_LETTERED: _NoticeEvent.ValueType  # 3
+    """It has FAILED: no attempt is left, or it could not be handed on."""
+    NOTICE_EVENT_EXPIRED: _NoticeEvent.ValueType  # 4
+    NOTICE_EVENT_LATE: _NoticeEvent.ValueType  # 5
+    """It was handed on later than late_after after its due time."""
+
+class NoticeEvent(_NoticeEvent, metaclass=_NoticeEventEnumTypeWrapper):
+    """What may be told of a task."""
+
+NOTICE_EVENT_UNSPECIFIED: NoticeEvent.ValueType  # 0
+NOTICE_EVENT_SUCCEEDED: NoticeEvent.ValueType  # 1
+NOTICE_EVENT_ATTEMPT_FAILED: NoticeEvent.ValueType  # 2
+"""An attempt has failed, or timed out, and another one follows."""
+NOTICE_EVENT_DEAD_LETTERED: NoticeEvent.ValueType  # 3
+"""It has FAILED: no attempt is left, or it could not be handed on."""
+NOTICE_EVENT_EXPIRED: NoticeEvent.ValueType  # 4
+NOTICE_EVENT_LATE: NoticeEvent.ValueType  # 5
+"""It was handed on later than late_after after its due time."""
+Global___NoticeEvent: _TypeAlias = NoticeEvent  # noqa: Y015
+
 class _AttemptOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -261,6 +291,40 @@ class RetryPolicy(_message.Message):
 Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
+class NoticeRule(_message.Message):
+    """Which events of a task are told, and where: each becomes a task of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    LATE_AFTER_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    """The queue that gets the notices, in the same namespace."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[Global___NoticeEvent.ValueType]:
+        """At least one. A queue of kind KAFKA has DEAD_LETTERED, EXPIRED and LATE alone: nobody says how its tasks end."""
+
+    @_builtins.property
+    def late_after(self) -> _duration_pb2.Duration:
+        """What LATE means. Left out: 1 s; at most 400 days."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___NoticeEvent.ValueType] | None = ...,
+        queue: _builtins.str = ...,
+        late_after: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["late_after", b"late_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "late_after", b"late_after", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticeRule: _TypeAlias = NoticeRule  # noqa: Y015
+
+@_typing.final
 class Attempt(_message.Message):
     """One entry of the execution log. (task_id, generation, attempt) names it."""
 
@@ -366,6 +430,7 @@ class Task(_message.Message):
     RETRY_FIELD_NUMBER: _builtins.int
     LAST_ATTEMPTS_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     namespace: _builtins.str
     queue: _builtins.str
@@ -413,6 +478,10 @@ class Task(_message.Message):
     def last_attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """GetTask alone tells these: the last 20 attempts, the newest one last, and why the last one that failed did."""
 
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoticeRule]:
+        """Its own; what its queue has told of all its tasks is not among them."""
+
     def __init__(
         self,
         *,
@@ -440,10 +509,11 @@ class Task(_message.Message):
         retry: Global___RetryPolicy | None = ...,
         last_attempts: _abc.Iterable[Global___Attempt] | None = ...,
         last_error: _builtins.str = ...,
+        notices: _abc.Iterable[Global___NoticeRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_time", b"cancel_time", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "expire_time", b"expire_time", "fail_time", b"fail_time", "retry", b"retry", "start_by", b"start_by", "success_time", b"success_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "expire_time", b"expire_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "idempotency_key", b"idempotency_key", "last_attempts", b"last_attempts", "last_error", b"last_error", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "state", b"state", "success_time", b"success_time", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancel_time", b"cancel_time", "content_type", b"content_type", "create_time", b"create_time", "dispatch_time", b"dispatch_time", "due_time", b"due_time", "expire_time", b"expire_time", "fail_reason", b"fail_reason", "fail_time", b"fail_time", "generation", b"generation", "idempotency_key", b"idempotency_key", "last_attempts", b"last_attempts", "last_error", b"last_error", "metadata", b"metadata", "namespace", b"namespace", "notices", b"notices", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "state", b"state", "success_time", b"success_time", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -487,6 +557,7 @@ class CreateTaskRequest(_message.Message):
     RETRY_FIELD_NUMBER: _builtins.int
     START_BY_FIELD_NUMBER: _builtins.int
     EXPIRE_AFTER_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Empty: "default"."""
     queue: _builtins.str
@@ -521,6 +592,10 @@ class CreateTaskRequest(_message.Message):
     def expire_after(self) -> _duration_pb2.Duration:
         """After it is due."""
 
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedCompositeFieldContainer[Global___NoticeRule]:
+        """What is told of it, besides what the queue has told of all its tasks. At most 10."""
+
     def __init__(
         self,
         *,
@@ -538,10 +613,11 @@ class CreateTaskRequest(_message.Message):
         retry: Global___RetryPolicy | None = ...,
         start_by: _timestamp_pb2.Timestamp | None = ...,
         expire_after: _duration_pb2.Duration | None = ...,
+        notices: _abc.Iterable[Global___NoticeRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due_time", b"due_time", "expire_after", b"expire_after", "expiry", b"expiry", "retry", b"retry", "start_by", b"start_by", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expire_after", b"expire_after", "expiry", b"expiry", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "delay", b"delay", "due_time", b"due_time", "expire_after", b"expire_after", "expiry", b"expiry", "idempotency_key", b"idempotency_key", "metadata", b"metadata", "namespace", b"namespace", "notices", b"notices", "payload", b"payload", "priority", b"priority", "queue", b"queue", "retry", b"retry", "start_by", b"start_by", "task_id", b"task_id", "type", b"type", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_expiry: _TypeAlias = _typing.Literal["start_by", "expire_after"]  # noqa: Y015
     _WhichOneofArgType_expiry: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
