@@ -354,10 +354,12 @@ async def test_an_outcome_is_remembered_for_as_long_as_its_dispatch() -> None:
     await dispatched(world, process, row)
     owned = process.lane._ranges[0]
     await world.until(lambda: owned.first_open_bucket > row.bucket)
-    assert await finish(world, process, report(world, row)) == [EndResult.TAKEN]
+    plain = {"queue": "q", "notices": False}
+    assert await finish(world, process, report(world, row, **plain)) == [EndResult.TAKEN]
     await world.pass_ms(6_000, step_ms=100)
     assert owned.status(row.ref) is not None
-    assert await finish(world, process, report(world, row, AttemptEnd.EXPIRED)) == [EndResult.ALREADY_ENDED]
+    other = report(world, row, AttemptEnd.EXPIRED, **plain)
+    assert await finish(world, process, other) == [EndResult.ALREADY_ENDED]
     await world.until(lambda: owned.status(row.ref) is None)
     assert owned.status(at_stage(row.ref, Stage.OUTCOME)) is None
     await world.close()
