@@ -78,7 +78,7 @@ async def filled(seed: int, count: int = 300) -> tuple[Tasks, list[StoredTask]]:
         task_id = ids.mint(due_ms, rng.randrange(tasks.shards), rng.getrandbits(62))
         rows.append(TaskRow(due_ms, namespace_id, task_id, body))
     assert not any(await tasks.world.store.insert(rows))
-    kinds = [None, None, *FactKind]
+    kinds = [None, None, *(kind for kind in FactKind if kind is not FactKind.SPAWNED)]
     marks = [Mark(row.ref, kind, NOW_MS + 5) for row in rows if (kind := rng.choice(kinds)) is not None]
     await tasks.world.store.mark(marks)
     ours = [row for row in rows if row.namespace_id == NAMESPACE_ID]
