@@ -8,12 +8,13 @@ from collections.abc import Callable
 from bucketsched.core import failpoints
 
 from .broker import KAFKA, Trouble
+from .client import CLIENT
 from .ensemble import ZOOKEEPER
 from .loop import CURRENT, Crashed, Process
-from .network import Weather
+from .mix import DOOMED_AT
+from .network import Weather, owner_of
 from .processes import Node
 from .replicas import CASSANDRA, Lag, newest_checkpoint
-from .workload import CLIENT
 from .world import World
 
 SERVERS = (KAFKA, ZOOKEEPER, CASSANDRA)
@@ -27,6 +28,7 @@ class Faults:
         self._rng, self._mix = random.Random(world.seed ^ 0x5EED), world.mix
         self._healed = False
         self._doomed: dict[str, tuple[str, int]] = {}
+        self._dooms: list[str] = []
         self._stalls: dict[str, str] = {}
         self._waking: dict[Process, str] = {}
         for node in world.nodes:
@@ -73,6 +75,7 @@ class Faults:
         """From now on all is well."""
         self._healed = self._world.servers.healed = True
         self._doomed.clear()
+        self._dooms.clear()
         self._stalls.clear()
         failpoints.install(None)
         world, servers = self._world, self._world.servers
@@ -138,14 +141,23 @@ class Faults:
         if "takeover" in name and not self._mix.doomed_at:
             self._crash()
 
+    def _doom_a_taker(self) -> None:
+        """Whoever comes to some point of a takeover next."""
+        self._dooms.append(self._rng.choice(self._mix.doomed_at or DOOMED_AT))
+        self._note(f"! whoever comes to {self._dooms[-1]} is killed")
+
     def _reached(self, name: str) -> None:
         process = CURRENT.get()
         if process is None:
             return
         process.check()
-        node = process.name.partition(".")[0]
+        node = owner_of(process)
         wanted, left = self._doomed.get(node, ("", 0))
-        self._wake_those_that_wait_for(process, name)
+        if name in self._dooms:
+            self._dooms.remove(name)
+            wanted, left = name, 1
+        elif self._wake_those_that_wait_for(process, name) and self._rng.random() < self._mix.relays:
+            self._stop_for(process, self._rng.uniform(*self._mix.relays_s))
         if self._stalls.get(node) == name:
             del self._stalls[node]
             self._stop_here(process)
@@ -153,7 +165,7 @@ class Faults:
             if left > 1:
                 self._doomed[node] = (name, left - 1)
                 return
-            del self._doomed[node]
+            self._doomed.pop(node, None)
             process.kill()
             raise Crashed(name)
 
@@ -173,27 +185,32 @@ class Faults:
         self._note(f"! {node.name} is to stall at {self._stalls[node.name]}")
 
     def _stop_here(self, process: Process) -> None:
-        node = next(node for node in self._world.nodes if node.life is not None and node.life.process is process)
         seconds = self._rng.choice([self._rng.uniform(*span) for span in self._mix.stalls_s])
-        self._note(f"! {process} stalls, at most {seconds:.2f} s")
-        process.paused = True
+        self._stop_for(process, seconds)
         if self._rng.random() < self._mix.awaits:
             self._waking[process] = self._rng.choice(self._mix.wakened_at)
-        self._world.loop.after(seconds, self._wake, process.name, node)
         if self._rng.random() < self._mix.session_ends:
             self._world.loop.after(self._rng.uniform(0.01, 0.5), self._end_session_of, process)
+
+    def _stop_for(self, process: Process, seconds: float) -> None:
+        if not process.paused:
+            self._note(f"! {process} stalls, at most {seconds:.2f} s")
+            process.paused = True
+            self._world.loop.after(seconds, self._wake, process.name, self._world.node(owner_of(process)))
 
     def _end_session_of(self, process: Process) -> None:
         if process.paused:
             self._note(f"! the sessions of {process} end")
             self._world.servers.ensemble.end_those_of(process)
 
-    def _wake_those_that_wait_for(self, process: Process, name: str) -> None:
-        for stalled, awaited in list(self._waking.items()):
-            if awaited == name and stalled is not process:
-                del self._waking[stalled]
-                node = self._world.node(stalled.name.partition(".")[0])
-                self._world.loop.after(self._rng.choice((0, 0.0005, 0.002)), self._wake, stalled.name, node)
+    def _wake_those_that_wait_for(self, process: Process, name: str) -> bool:
+        """True if there are any."""
+        waking = [stalled for stalled, awaited in self._waking.items() if awaited == name and stalled is not process]
+        for stalled in waking:
+            del self._waking[stalled]
+            node = self._world.node(owner_of(stalled))
+            self._world.loop.after(self._rng.choice((0, 0.0005, 0.002)), self._wake, stalled.name, node)
+        return bool(waking)
 
     def _wake(self, name: str, node: Node) -> None:
         life = node.life

@@ -1,30 +1,40 @@
 """What must hold: checked where it can't be taken back (a commit, an answer, a mark), and at the end.
 
-I1 to I13 are those of ARCHITECTURE.md. Those of ordering keys, idempotency keys, schedules and outcomes (I7, I9, I12,
-I13) belong here once the product has them: what a commit shows goes into `committed`, the rest into `at_the_end`.
+I1 to I13 are those of ARCHITECTURE.md. Those of ordering keys and schedules (I7, I12) belong here once the product has
+them: what a commit shows goes into `committed`, the rest into `at_the_end`. What clients are told `answers` checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 from bucketsched.core import task_id as ids
 from bucketsched.core.checkpoint import Checkpoint
 from bucketsched.core.cluster import ClusterConstants
-from bucketsched.core.journal_record import JournalRecord, Section, decode
-from bucketsched.core.message import Message, TaskEvent, from_headers
-from bucketsched.core.task import NO_BODY, FactKind, Mark, RowRef, Stage, TaskRow, at_stage, bucket_end_ms, stage_of
+from bucketsched.core.journal_record import JournalRecord, Other, Section, decode
+from bucketsched.core.message import DEFAULT_CONTENT_TYPE, Message, TaskEvent, from_headers
+from bucketsched.core.task import (
+    NO_BODY,
+    FactKind,
+    Mark,
+    RowRef,
+    Stage,
+    TaskBody,
+    TaskRow,
+    at_stage,
+    bucket_end_ms,
+    stage_of,
+)
+from bucketsched.encoding.rows import decode_body
 from bucketsched.poller.successors import successor
 from bucketsched.ports import CancelResult
 
 from .clock import WorldTime
 from .replicas import StoreObserver
+from .requests import TAG_BYTES, Request, Told, namespace_id
 from .trace import Trace
-
-TAG_BYTES = 8
-"""Every payload begins with the number of its request."""
+from .versions import Versions
 
 
 class Violation(Exception):
@@ -35,46 +45,6 @@ class Violation(Exception):
         self.invariant, self.what, self.words = invariant, what, set(words)
 
 
-class Told(Enum):
-    """What a client knows of its create."""
-
-    NOTHING = "nothing"
-    ACKNOWLEDGED = "acknowledged"
-    REJECTED = "rejected"
-
-
-@dataclass(slots=True)
-class Request:
-    """One task that a client asked for. `task_id` is empty until the client knows it."""
-
-    number: int
-    namespace: str
-    queue: str
-    type: str
-    payload: bytes
-    metadata: dict[str, str]
-    due_ms: int
-    exact_due_ms: float = 0.0
-    """The due time asked for, before it was rounded."""
-    task_id: bytes = b""
-    told: Told = Told.NOTHING
-    cancels: list[CancelResult] = field(default_factory=list)
-    told_ms: float = 0.0
-    """When the client learned of it."""
-    twin_of: Request | None = None
-    """Another one, whose id it takes if that has one by then."""
-
-    @property
-    def name(self) -> str:
-        """As the trace calls it."""
-        return f"t{self.number}"
-
-    @property
-    def key(self) -> tuple[bytes, bytes]:
-        """What names it in the journal."""
-        return namespace_id(self.namespace), self.task_id
-
-
 @dataclass(slots=True)
 class Fate:
     """What became of one row, by the journal."""
@@ -83,16 +53,6 @@ class Fate:
     lane: int
     offset: int
     at_ms: float
-
-
-def tag(number: int) -> bytes:
-    """What the payload of a request begins with."""
-    return number.to_bytes(TAG_BYTES, "big")
-
-
-def namespace_id(name: str) -> bytes:
-    """Of a namespace of the simulation."""
-    return name.encode().ljust(16, b"-")
 
 
 class Invariants(StoreObserver):
@@ -114,8 +74,7 @@ class Invariants(StoreObserver):
         self._dispatched: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
         self._cancelled: set[tuple[bytes, bytes]] = set()
         self._kinds_of: dict[tuple[bytes, bytes], set[FactKind]] = {}
-        self._made: dict[tuple[bytes, bytes, int, int], int] = {}
-        """When rows that moves and retries have made are due: by namespace, task, generation and attempt."""
+        self.versions = Versions()
         self._closed: dict[int, int] = {}
         self._stored: dict[int, dict[bytes, float]] = {}
         self.offered: dict[bytes, float] = {}
@@ -133,9 +92,11 @@ class Invariants(StoreObserver):
 
     def name_of(self, ref: bytes) -> str:
         """A row as the trace calls it."""
-        row = RowRef.unpack(ref)
+        stage = stage_of(ref)
+        row = RowRef.unpack(at_stage(ref, Stage.DISPATCH))
         twin = "~" if row.namespace_id != namespace_id("default") else ""
-        return f"{row.task_id[-4:].hex()}{twin}/{row.generation}/{row.attempt}"
+        suffix = "" if stage is Stage.DISPATCH else f" {stage.name.lower()}"
+        return f"{row.task_id[-4:].hex()}{twin}/{row.generation}/{row.attempt}{suffix}"
 
     # ---- the broker
 
@@ -179,8 +140,7 @@ class Invariants(StoreObserver):
                 continue
             self._settle(other.ref, other.kind, lane, offset)
             if other.new_due_ms:
-                made = RowRef.unpack(successor(other.ref, other.new_due_ms, NO_BODY).ref)
-                self._made[made[1:]] = made.due_ms
+                self._make(other)
         for bucket in section.closed:
             self._check_closed(range_id, bucket)
 
@@ -195,9 +155,10 @@ class Invariants(StoreObserver):
         self.fates[ref] = Fate(kind, lane, offset, self._time.ms())
         key = (row.namespace_id, row.task_id)
         self._kinds_of.setdefault(key, set()).add(kind)
-        if row.generation or row.attempt > 1:
-            due_ms = self._made.get(row[1:])
-            self.expect(due_ms == row.due_ms, "I3", f"{name} has no move or retry that made it", name)
+        if stage_of(ref) is Stage.DISPATCH:
+            newest = self.versions.newest(key)
+            right = ref == newest if newest else (row.generation, row.attempt) == (0, 1)
+            self.expect(right, "I3", f"{name} is {kind.name}, and no record has made it, or a newer one", name)
         if stage_of(ref) is Stage.OUTCOME:
             dispatched = (row.generation, row.attempt) in self._dispatched.get(key, [])
             self.expect(dispatched, "I13", f"{name} has an outcome and was not dispatched", name)
@@ -208,8 +169,31 @@ class Invariants(StoreObserver):
             self.expect(version not in before_it, "I3", f"{name} is dispatched at two places", name)
             before_it.append(version)
         elif kind is FactKind.CANCELLED:
-            self.expect(key not in self._dispatched, "I4", f"{name} is cancelled after its dispatch", name)
             self._cancelled.add(key)
+
+    def _make(self, other: Other) -> None:
+        """A record ends a row, and makes the next one. A `body` is that of a move which has changed it."""
+        body = decode_body(other.body) if other.kind is FactKind.MOVED and other.body else None
+        if body is not None:
+            self._check_change(RowRef.unpack(at_stage(other.ref, Stage.DISPATCH)), body, other.new_due_ms)
+        self.versions.make(successor(other.ref, other.new_due_ms, NO_BODY).ref, body)
+
+    def _check_change(self, row: RowRef, body: TaskBody, new_due_ms: int) -> None:
+        """It is one that a client has asked for."""
+        name, request = self.name_of(row.pack()), self.request_of(body.payload)
+        if request is None:
+            self.fail("I11", f"{name} is given a body that nobody has sent", name)
+            return
+        before = self.versions.body((row.namespace_id, row.task_id), row.generation, request.body())
+        now_ms, error_ms = self._time.ms(), self.clock_error_ms
+        asked = any(wish.makes(before, body, now_ms, error_ms) for wish in request.wishes)
+        self.expect(asked, "I11", f"{name} is changed from {before} to {body}", name, request.name)
+        self.expect(new_due_ms >= body.nominal_due_ms, "I2", f"{name} goes before it is due", name, request.name)
+
+    def learn_due(self, request: Request, due_ms: int) -> None:
+        """When a task with a delay is due is known once somebody is told; until it is changed, it stays so."""
+        if request.delay_ms is not None and not request.due_told and not self.versions.generation(request.names):
+            request.due_ms, request.due_told = due_ms, True
 
     def _check_message(self, message: Message, epoch: int) -> None:
         name, row = self.name_of(message.ref), RowRef.unpack(message.ref)
@@ -223,17 +207,26 @@ class Invariants(StoreObserver):
             self.fail("I11", f"{name} has a body that nobody has sent", name)
             return
         self.expect(request.told is not Told.REJECTED, "I8", f"{name} was rejected and fires", name, request.name)
-        self.expect(request.exact_due_ms <= now_ms, "I2", f"{name} is visible before the due time asked for", name)
-        same = (
-            (event.namespace, event.queue, event.type, event.payload, event.metadata)
-            == (request.namespace, request.queue, request.type, request.payload, request.metadata)
-            and message.queue.name == request.queue
-            and event.task_id == ids.text(row.task_id)
-        )
+        same = message.queue.name == request.queue and event.task_id == ids.text(row.task_id)
+        self._check_event(event, request, name)
         self.expect(same, "I11", f"{name} is not what was sent", name, request.name)
         known = request.task_id in (b"", row.task_id)
-        self.expect(known, "I8", f"{request.name} fires under two ids", name, request.name)
+        invariant = "I9" if request.key else "I8"
+        self.expect(known, invariant, f"{request.name} fires under two ids", name, request.name)
         request.task_id = row.task_id
+
+    def _check_event(self, event: TaskEvent, request: Request, name: str) -> None:
+        """It is the task as it was asked to be last, and due."""
+        key = namespace_id(event.namespace), ids.parse(event.task_id, self._constants.shards)
+        self.learn_due(request, event.due_ms)
+        body = self.versions.body(key, event.generation, request.body())
+        due_ms = request.exact_due_ms if body.nominal_due_ms == request.due_ms else body.nominal_due_ms
+        self.expect(due_ms <= self._time.ms(), "I2", f"{name} comes before the due time asked for", name, request.name)
+        sent = (event.namespace, event.queue, event.type, event.payload, event.metadata, event.priority)
+        asked = (body.namespace, body.queue, body.type, body.payload, body.metadata, body.priority)
+        same = sent == asked and event.content_type == (body.content_type or DEFAULT_CONTENT_TYPE)
+        same = same and event.due_ms == body.nominal_due_ms
+        self.expect(same, "I11", f"{name} is not what it was asked to be: {sent}, not {asked}", name, request.name)
 
     def _check_closed(self, range_id: int, bucket: int) -> None:
         now_ms = self._time.ms()
@@ -268,16 +261,13 @@ class Invariants(StoreObserver):
     def marking(self, marks: Sequence[Mark]) -> None:
         """See StoreObserver. A fact is written after its record, never ahead of it."""
         for mark in marks:
-            fate, name = self.fates.get(mark.ref), self.name_of(mark.ref)
-            if (fate is None or fate.kind is not mark.kind) and not self._went_on(mark):
-                has = fate.kind.name if fate else "nothing"
-                self.fail("I5", f"{name} is marked {mark.kind.name}, the journal says {has}", name)
-
-    def _went_on(self, mark: Mark) -> bool:
-        """True for a home row's pointer to the newest place of a task that went on from there, in whatever way."""
-        fates = (self.fates.get(at_stage(mark.ref, stage)) for stage in Stage)
-        made = {fate.kind for fate in fates if fate is not None} & {FactKind.MOVED, FactKind.RETRIED}
-        return mark.kind is FactKind.MOVED and bool(made)
+            at_stages = (at_stage(mark.ref, stage) for stage in Stage)
+            kinds = {self.fates[ref].kind for ref in at_stages if ref in self.fates}
+            if FactKind.RETRIED in kinds:
+                kinds.add(FactKind.MOVED)  # a home row names the newest place
+            if mark.kind not in kinds:
+                name = self.name_of(mark.ref)
+                self.fail("I5", f"{name} is marked {mark.kind.name}, the journal says {kinds or 'nothing'}", name)
 
     def inserted(self, rows: Sequence[TaskRow]) -> None:
         """See StoreObserver."""
@@ -301,61 +291,52 @@ class Invariants(StoreObserver):
         number = int.from_bytes(payload[:TAG_BYTES], "big")
         return self.requests[number] if number < len(self.requests) else None
 
-    def cancel_answered(self, request: Request, result: CancelResult) -> None:
-        """A client was told so."""
-        request.cancels.append(result)
-        kinds = self._kinds(request)
-        name = request.task_id[-4:].hex()
-        wanted = {
-            CancelResult.CANCELLED: FactKind.CANCELLED,
-            CancelResult.ALREADY_CANCELLED: FactKind.CANCELLED,
-            CancelResult.ALREADY_DISPATCHED: FactKind.DISPATCHED,
-            CancelResult.ALREADY_FAILED: FactKind.FAILED,
-            CancelResult.ALREADY_SUCCEEDED: FactKind.SUCCEEDED,
-            CancelResult.ALREADY_EXPIRED: FactKind.EXPIRED,
-        }.get(result)
-        right = wanted is None or wanted in kinds
-        self.expect(right, "I4", f"{request.name} is told {result.value}, the journal has {kinds}", name, request.name)
+    def kinds(self, request: Request) -> set[FactKind]:
+        """What has become of any row of it."""
+        return self._kinds_of.get(request.names, set())
 
-    def cancel_not_found(self, request: Request, was_acknowledged: bool) -> None:
-        """A client was told that there is no such task."""
-        name = request.task_id[-4:].hex()
-        self.expect(not was_acknowledged, "I1", f"{request.name} was acknowledged, and is not found", name)
+    def due_ms(self, request: Request) -> int:
+        """When its newest row is due."""
+        ref = self.versions.newest(request.names)
+        return RowRef.unpack(ref).due_ms if ref else request.due_ms
 
-    def _kinds(self, request: Request) -> set[FactKind]:
-        return self._kinds_of.get(request.key, set())
+    def settled(self, request: Request) -> bool:
+        """True if its newest row goes nowhere any more."""
+        if not request.task_id:
+            return False
+        home_ms = ids.home_of(request.task_id).due_ms
+        ref = self.versions.newest(request.names) or RowRef(home_ms, *request.names, 0, 1).pack()
+        return ref in self.fates
 
     # ---- workers
 
     def offered_to_worker(self, event: TaskEvent) -> None:
         """A worker is asked to do this."""
-        request, now_ms = self.request_of(event.payload), self._time.ms()
+        request = self.request_of(event.payload)
         name = event.task_id[-8:]
         self._trace.note("worker", f"is offered {name}/{event.generation}/{event.attempt}")
         if request is None:
             self.fail("I11", f"{name} has a body that nobody has sent", name)
             return
-        self.expect(request.exact_due_ms <= now_ms, "I2", f"{name} is offered before the due time asked for", name)
-        self.expect(FactKind.DISPATCHED in self._kinds(request), "I5", f"{name} is offered, not dispatched", name)
-        same = (event.type, event.metadata, event.payload) == (request.type, request.metadata, request.payload)
-        self.expect(same, "I11", f"{name} is not offered as it was sent", name, request.name)
+        self.expect(FactKind.DISPATCHED in self.kinds(request), "I5", f"{name} is offered, not dispatched", name)
+        self._check_event(event, request, name)
 
     # ---- the end
 
     def undone(self) -> list[Request]:
         """Acknowledged tasks of which the journal says nothing final yet."""
         final = {FactKind.DISPATCHED, FactKind.CANCELLED}
-        return [r for r in self.requests if r.told is Told.ACKNOWLEDGED and not final & self._kinds(r)]
+        return [r for r in self.requests if r.told is Told.ACKNOWLEDGED and not final & self.kinds(r)]
 
     def unsettled_moves(self) -> list[bytes]:
         """Rows that were moved, or retried, and whose successor is not settled."""
-        return [rest[1] for rest, due_ms in self._made.items() if RowRef(due_ms, *rest).pack() not in self.fates]
+        return [RowRef.unpack(ref).task_id for ref in self.versions.refs() if ref not in self.fates]
 
     def in_time(self, healed_ms: float, within_ms: float) -> None:
         """After all faults have ended: nothing stays undone for so long."""
         now_ms = self._time.ms()
         for request in self.undone():
-            if now_ms > max(healed_ms, request.due_ms, request.told_ms) + within_ms:
+            if now_ms > max(healed_ms, self.due_ms(request), request.told_ms) + within_ms:
                 name = request.task_id[-4:].hex()
                 self.fail("I1", f"{request.name} ({name}) was acknowledged and is not dispatched", request.name, name)
 
@@ -370,6 +351,6 @@ class Invariants(StoreObserver):
         for request in self.requests:
             if CancelResult.CANCELLED in request.cancels:
                 name = request.task_id[-4:].hex()
-                kinds = self._kinds(request)  # of a task that was retried, an attempt before the cancel has gone
+                kinds = self.kinds(request)  # of a task that was retried, an attempt before the cancel has gone
                 gone = FactKind.DISPATCHED not in kinds or FactKind.RETRIED in kinds
                 self.expect(gone, "I4", f"{request.name} was cancelled and dispatched", request.name, name)

@@ -160,7 +160,7 @@ PLANTED = [
         "poller/takeover.py",
         '        await self._leases.clear_predecessors(owned.lease)\n        failpoints.reach("takeover.cleared")\n',
         "",
-        1,
+        287,
         (
             (
                 "        for lane in owned.lease.predecessors:\n            await self._fence(lane)\n",
@@ -176,7 +176,7 @@ PLANTED = [
         "poller/takeover.py",
         "        for lane in owned.lease.predecessors:\n",
         "        for lane in owned.lease.predecessors[-1:]:\n",
-        1,
+        79,
     ),
     Planted(
         "clearing-without-a-version",
@@ -184,7 +184,7 @@ PLANTED = [
         "poller/takeover.py",
         "        await self._leases.clear_predecessors(owned.lease)\n",
         "",
-        1,
+        81,
     ),
     Planted(
         "a-replay-from-a-later-offset",
@@ -275,7 +275,7 @@ PLANTED = [
         "poller/takeover.py",
         "await write_consequences(self._store, moved, replay.attempts, replay.facts())",
         "await write_consequences(self._store, [], replay.attempts, replay.facts())",
-        1,
+        119,
     ),
     Planted(
         "a-fence-that-began-before",
@@ -283,7 +283,7 @@ PLANTED = [
         "core/waiting.py",
         "                asked, self._asked = self._asked, []\n",
         "                asked = self._asked\n",
-        None,
+        17,
     ),
     Planted(
         "trimming-passes-checkpoints",
@@ -309,7 +309,7 @@ PLANTED = [
         "poller/takeover.py",
         "        if (await self._load(range_id)).order != checkpoint.order:\n",
         "        if False:\n",
-        1,
+        37,
     ),
     Planted(
         "epochs-are-given-twice",
@@ -356,16 +356,16 @@ PLANTED = [
         "a-successor-is-not-queued",
         "a moved row is dispatched also if whoever asked for it has gone",
         "poller/dispatcher.py",
-        "                change.owned.move_in(change.successor)\n",
-        "                pass\n",
+        "                    owned.move_in(row)\n",
+        "                    pass\n",
         None,
     ),
     Planted(
         "a-successor-is-neither-queued-nor-looked-for",
         "a moved row is queued, and if that was in vain the rescan finds it",
         "poller/dispatcher.py",
-        "                change.owned.move_in(change.successor)\n",
-        "                pass\n",
+        "                    owned.move_in(row)\n",
+        "                    pass\n",
         3,
         elsewhere=(
             (
@@ -511,7 +511,7 @@ PLANTED = [
         "service/tasks.py",
         "UNANSWERED_UNTIL_MS = 20_000",
         "UNANSWERED_UNTIL_MS = 20_000_000",
-        1,
+        39,
     ),
     Planted(
         "unknown-is-stored",
@@ -538,7 +538,7 @@ PLANTED = [
         "                owned.leave(row)\n            elif row.due_ms",
         "            elif owned.status(row.ref) not in (QUEUED, FactKind.MOVED, FactKind.MOVED + MARKED):\n"
         "                owned.leave(row)\n            elif row.due_ms",
-        1,
+        2,
     ),
     Planted(
         "a-replay-forgets-what-a-move-has-changed",
@@ -546,15 +546,15 @@ PLANTED = [
         "poller/successors.py",
         "        if encoded:\n",
         "        if encoded and not packed:\n",
-        1,
+        119,
     ),
     Planted(
         "the-new-due-time-is-not-kept",
         "a moved task goes at its new due time, not before",
         "poller/changes.py",
-        "max(body.nominal_due_ms, self._clock.now_ms())",
+        "max(wanted_ms, self._clock.now_ms())",
         "self._clock.now_ms()",
-        1,
+        2,
     ),
     Planted(
         "a-place-is-taken-twice",
@@ -562,7 +562,7 @@ PLANTED = [
         "poller/changes.py",
         "if due_ms != row.due_ms and await self._store.get(due_ms, row.namespace_id, row.task_id) is None:",
         "if due_ms != row.due_ms:",
-        1,
+        30,
     ),
     Planted(
         "any-generation-will-do",
@@ -570,7 +570,7 @@ PLANTED = [
         "poller/changes.py",
         "if change.generation not in (None, row.generation):",
         "if change.generation is not None and change.generation < 0:",
-        1,
+        11,
     ),
     Planted(
         "what-the-store-shows-is-as-it-is",
@@ -586,7 +586,7 @@ PLANTED = [
         "poller/changes.py",
         "                if _went_on(owned, row.ref):\n",
         "                if False:\n",
-        1,
+        8,
     ),
     Planted(
         "a-row-that-arrives-is-not-awaited",
@@ -600,7 +600,7 @@ PLANTED = [
         "a-move-into-a-closed-bucket",
         "a move that has waited until its bucket was closed is refused",
         "poller/dispatcher.py",
-        "        elif change.successor is not None and not change.owned.is_open(change.successor.bucket):\n",
+        "        elif not all(change.owned.is_open(row.bucket) for row in change.made):\n",
         "        elif False:\n",
         None,
     ),
@@ -608,7 +608,7 @@ PLANTED = [
         "a-pointer-goes-ahead-of-its-row",
         "what names a row is stored after that row, also where it is stored by itself",
         "poller/batch.py",
-        "Consequence(pointer, change.owned, change.successor)",
+        "Consequence(pointer, change.owned, made)",
         "Consequence(pointer, change.owned)",
         135,
     ),
@@ -620,7 +620,7 @@ PLANTED = [
         "        await self._claim(tasks, results, deadline)\n",
         "        await self._write([row for row in results if isinstance(row, TaskRow)], deadline)\n"
         "        await self._claim(tasks, results, deadline)\n",
-        1,
+        0,
     ),
     Planted(
         "a-claim-without-a-row-is-believed",
@@ -637,7 +637,7 @@ PLANTED = [
         "service/idempotency.py",
         "if standing.digest != claim.digest:",
         "if not standing.digest:",
-        1,
+        0,
     ),
 ]
 PROVEN = [bug for bug in PLANTED if bug.seed is not None]

@@ -17,13 +17,15 @@ from bucketsched.coordinator.trimmer import JournalTrimmer
 from bucketsched.core.errors import Unavailable
 from bucketsched.core.execution import AttemptReport, EndResult
 from bucketsched.core.task import TaskRow
+from bucketsched.core.task_change import TaskChange
 from bucketsched.core.validation import Limits
 from bucketsched.delivery.hub import WorkerHub
 from bucketsched.delivery.outcomes import OwnerOutcomes
 from bucketsched.encoding.attempts import report_message, report_of
+from bucketsched.encoding.changes import change_of, change_request
 from bucketsched.encoding.rows import row_from_message, row_message
 from bucketsched.poller.limits import LaneLimits
-from bucketsched.ports import CancelResult, HintAnswer, Member
+from bucketsched.ports import CancelResult, Changed, HintAnswer, Member
 from bucketsched.service.directory import Directory
 from bucketsched.service.tasks import TaskService
 
@@ -305,6 +307,14 @@ class SimLink:
         if answers is None:
             return [None] * len(reports)
         return [answer if isinstance(answer, EndResult) else None for answer in answers]
+
+    async def change(self, namespace_id: bytes, task_id: bytes, change: TaskChange) -> Changed | HintAnswer | None:
+        """None: not reached."""
+        sent = change_request(namespace_id, task_id, change)
+        answer = await self._ask(lambda poller: poller.change(namespace_id, task_id, change_of(sent)))
+        if isinstance(answer, Changed) and answer.row is not None:
+            return Changed(answer.result, row_from_message(row_message(answer.row)))
+        return answer
 
     async def close(self) -> None:
         """Nothing is kept."""

@@ -33,7 +33,6 @@ HEALED_S_MAX = 25.0
 
 LOOPS_LOOK_S = 1.5
 """Of all loops that wait in vain, these turn most often: they look less often here."""
-TRIMMED_EVERY_S = 8.0
 SEEDS_PER_CHUNK = 8
 LOOK_S = 0.5
 """How often it looks whether a healed world has settled."""
@@ -58,9 +57,9 @@ def run_seed(seed: int, full_trace: bool = False) -> Outcome:
     """One run."""
     started = time.process_time()
     follower.LOOK_S = poller_role.CLOCK_LOOK_S = LOOPS_LOOK_S
-    trimmer.INTERVAL_S = TRIMMED_EVERY_S
     with _no_chance(seed):
         world = World(seed)
+        trimmer.INTERVAL_S = world.mix.trims_s
         with _listening(world.trace, world):
             _run(world)
             outcome = _outcome(world, full_trace)
@@ -110,8 +109,7 @@ def _run(world: World) -> None:
     try:
         world.loop.run(chaos_s, broken)
         faults.heal()
-        deadline_s = max(chaos_s, world.last_due_s()) + 2 * HEALED_S_MAX
-        while not broken() and not world.settled() and world.loop.time() < deadline_s:
+        while not broken() and not world.settled() and world.loop.time() < _deadline_s(world):
             world.loop.run(world.loop.time() + LOOK_S, broken)
             invariants.in_time(world.time.at_ms(chaos_s), HEALED_S_MAX * 1000)
         if not broken():
@@ -122,6 +120,10 @@ def _run(world: World) -> None:
         invariants.fail("alive", str(stuck))
     finally:
         failpoints.install(None)
+
+
+def _deadline_s(world: World) -> float:
+    return max(world.mix.chaos_s, world.last_due_s()) + 2 * HEALED_S_MAX
 
 
 @contextmanager

@@ -19,17 +19,20 @@ from .broker import Broker
 from .clock import EPOCH_MS, NodeClock, WorldTime
 from .consumers import ConsumerGroups
 from .ensemble import Ensemble
-from .invariants import Invariants, namespace_id
+from .invariants import Invariants
 from .loop import Process, VirtualLoop, at_once
-from .mix import mix_of
+from .mix import Mix, mix_of
 from .network import Network
 from .processes import Node, NodeSettings
 from .replicas import Cassandra
+from .requests import namespace_id
 from .servers import Servers
 from .trace import Trace
 from .workload import QUEUES, WORKER_QUEUE, Clients, Load
 
 POLLERS = ("b", "c", "d")
+SCANNED_S = 36.0
+"""So long after it was due no scan finds a row any more."""
 
 
 class World:
@@ -41,17 +44,26 @@ class World:
         self.loop = VirtualLoop()  # type: ignore[abstract]
         self.trace = Trace(self.loop.time)
         self.shape = self._stream()
-        begins_ms = EPOCH_MS // 60_000 * 60_000 + self.shape.randrange(30_000, 59_500)
+        begins_ms = EPOCH_MS // 60_000 * 60_000 + round(1_000 * self.shape.uniform(*self.mix.begins_s))
         self.time = WorldTime(self.loop, begins_ms)
         self.constants = self._constants()
         self.invariants = Invariants(self.constants, self.time, self.trace)
         self.servers = self._make_servers()
         self.nodes = self._make_nodes()
         self.hot_s = sorted(self.shape.uniform(4, self.mix.chaos_s - 6) for _ in range(2))
-        mix = self.mix
-        load = Load(mix.chaos_s - 4, self.hot_s, cancels=mix.cancels, late=mix.late, doubled=mix.doubled)
+        load = _load_of(self.mix, self.hot_s)
+        if self.mix.early_in_minutes:
+            self._hasten(load)
         self.clients = Clients(self.servers, self.time, self.nodes, self._stream(), load)
         self._found()
+
+    def _hasten(self, load: Load) -> None:
+        """Much is due when the first minute has begun, and most goes wrong when no scan looks there any more."""
+        minute_s = (60_000 - self.time.begins_ms % 60_000) / 1000
+        load.due_s = [minute_s + self.shape.uniform(0, 4)]
+        load.burst_s = self.shape.uniform(0, minute_s)
+        least_s = load.due_s[0] + SCANNED_S
+        load.hot_s = self.hot_s = [self.shape.uniform(least_s, max(least_s, self.mix.chaos_s - 4))]
 
     def _stream(self) -> random.Random:
         """Random numbers of their own for each part, so that one more draw here changes nothing there."""
@@ -65,7 +77,7 @@ class World:
             shards=shards,
             ranges=shape.choice((1, 2, shards)),
             horizon_ms=shape.choice((5_000, 15_000, 60_000)),
-            grace_ms=shape.choice((1_000, 3_000, 8_000)),
+            grace_ms=round(1_000 * shape.choice(self.mix.graces_s)),
             lanes=5,
         )
 
@@ -99,10 +111,10 @@ class World:
 
     def _make_nodes(self) -> list[Node]:
         shape = self.shape
-        names = POLLERS[: shape.choice((2, 2, 3))]
+        names = POLLERS[: shape.choice(self.mix.pollers_of)]
         settings = [NodeSettings("a", ("api", "coordinator", "deliver"), self._lane_limits())]
-        trimming = shape.choice(("", "", "a", "b"))
-        retention_ms = shape.choice((500, 4_000))
+        trimming = shape.choice(self.mix.trimmers)
+        retention_ms = round(1_000 * shape.choice(self.mix.keeps_s))
         for name in names:
             roles: tuple[str, ...] = ("api", "poller", "coordinator") if shape.random() < 0.3 else ("poller",)
             if name == "b" and roles == ("poller",):
@@ -175,8 +187,22 @@ class World:
 
     def last_due_s(self) -> float:
         """When the last acknowledged task is due."""
-        dues = [request.due_ms for request in self.invariants.requests]
+        dues = [self.invariants.due_ms(request) for request in self.invariants.requests]
         return (max(dues) - self.time.begins_ms) / 1000 if dues else 0.0
+
+
+def _load_of(mix: Mix, hot_s: list[float]) -> Load:
+    return Load(
+        mix.chaos_s - 4,
+        due_s=hot_s,
+        hot_s=hot_s,
+        cancels=mix.cancels,
+        late=mix.late,
+        late_s=mix.late_s,
+        doubled=mix.doubled,
+        changes=mix.changes,
+        keys=mix.keys,
+    )
 
 
 def _queue(namespace: str, name: str) -> Queue:
