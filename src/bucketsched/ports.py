@@ -146,8 +146,8 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
-        """The execution log of a task, by generation and attempt, at most ATTEMPTS_READ_MAX of the last ones.
+    async def attempts(self, namespace_id: bytes, task_id: bytes, limit: int = ATTEMPTS_READ_MAX) -> list[Attempt]:
+        """The execution log of a task, by generation and attempt: the last `limit` entries, ATTEMPTS_READ_MAX at most.
 
         Raises Unavailable.
         """

@@ -450,6 +450,7 @@ class TestAttempts:
         many = [attempt(*key, number, started_ms=now_ms, worker="w") for number in range(1, ATTEMPTS_READ_MAX + 11)]
         await tasks.record_attempts(many)
         assert await tasks.attempts(*key) == many[10:]
+        assert await tasks.attempts(*key, 3) == many[-3:]
 
     async def test_nothing_to_record(self, tasks: TaskStore) -> None:
         await tasks.record_attempts([])

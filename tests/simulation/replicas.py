@@ -431,7 +431,7 @@ class SimTaskStore:
         if attempts:
             await self._ask(lambda: self._cassandra.record_attempts(attempts))
 
-    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+    async def attempts(self, namespace_id: bytes, task_id: bytes, limit: int = ATTEMPTS_READ_MAX) -> list[Attempt]:
         """See ports.TaskStore."""
         key = namespace_id, task_id
 
@@ -439,7 +439,7 @@ class SimTaskStore:
             log = dict(one.attempts.get(key, {}))
             for number, attempt in other.attempts.get(key, {}).items():
                 log[number] = log[number].with_all_of(attempt) if number in log else attempt
-            return [log[number] for number in sorted(log)][-ATTEMPTS_READ_MAX:]
+            return [log[number] for number in sorted(log)[-limit:]]
 
         found: list[Attempt] = await self._ask(lambda: self._cassandra.read(answer))
         return found

@@ -61,8 +61,8 @@ class Executions:
         """The task with its last attempts. Raises Unavailable."""
         if not _begun(stored) or not await self._tracked(stored):
             return shown_by_facts(stored)
-        log = await self._read(stored)
-        return ShownTask(stored, _state(stored, log), tuple(log[-ATTEMPTS_SHOWN_MAX:]))
+        log = await self._read(stored, ATTEMPTS_SHOWN_MAX)
+        return ShownTask(stored, _state(stored, log), tuple(log))
 
     async def states(self, tasks: Sequence[StoredTask]) -> list[ShownTask]:
         """The tasks without their attempts. Raises Unavailable."""
@@ -87,10 +87,10 @@ class Executions:
         if shown.state is not TaskState.DISPATCHED or not await self._tracked(stored):
             return shown
         async with self._at_once:
-            return ShownTask(stored, _state(stored, await self._read(stored)))
+            return ShownTask(stored, _state(stored, await self._read(stored, 1)))
 
-    async def _read(self, stored: StoredTask) -> list[Attempt]:
-        return await self._store.attempts(stored.row.namespace_id, stored.row.task_id)
+    async def _read(self, stored: StoredTask, limit: int) -> list[Attempt]:
+        return await self._store.attempts(stored.row.namespace_id, stored.row.task_id, limit)
 
     async def _tracked(self, stored: StoredTask) -> bool:
         body = stored.row.body

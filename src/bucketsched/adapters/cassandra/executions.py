@@ -6,7 +6,6 @@ import struct
 from typing import Any
 
 from ...core.execution import Attempt, AttemptEnd
-from ...ports import ATTEMPTS_READ_MAX
 from .group_commit import Write
 from .session import CassandraSession, Row
 
@@ -17,7 +16,7 @@ _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 _PARTITION = struct.Struct(">H16sBH16sB")
 _READ = (
     f"SELECT {', '.join((*_KEY, *_ENDED))} FROM @executions WHERE namespace_id = ? AND task_id = ? "
-    f"ORDER BY generation DESC, attempt DESC LIMIT {ATTEMPTS_READ_MAX}"
+    "ORDER BY generation DESC, attempt DESC LIMIT ?"
 )
 
 
@@ -52,9 +51,9 @@ class ExecutionsTable:
         size = 80 + sum(len(value) for value in said)
         return Write(routing_key, statement, (_I32.pack(ttl_s), *said, *key), size)
 
-    async def read(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
-        """The log of one task, oldest first. Raises Unavailable."""
-        rows = await self._session.read(self._read, (namespace_id, task_id))
+    async def read(self, namespace_id: bytes, task_id: bytes, limit: int) -> list[Attempt]:
+        """The last entries of the log of one task, oldest first. Raises Unavailable."""
+        rows = await self._session.read(self._read, (namespace_id, task_id, limit))
         if any(row[:2] != (namespace_id, task_id) for row in rows):
             raise self._session.distrust("another task's attempts")
         return [_attempt(row) for row in reversed(rows)]

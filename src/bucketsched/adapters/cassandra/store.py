@@ -17,7 +17,7 @@ from ...core.presence import OUTLIVES_S, KnownPresences, Partition, Presence, pr
 from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_end_ms, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
-from ...ports import Clock, Page
+from ...ports import ATTEMPTS_READ_MAX, Clock, Page
 from .executions import ExecutionsTable
 from .group_commit import Answer, GroupCommit, Limits, Write
 from .presence import PresenceTable
@@ -206,9 +206,9 @@ class CassandraTaskStore:
         ttls = [_ttl_s(attempt.latest_ms // 1000 + self._retention_s, now_s) for attempt in attempts]
         await self._add([self._executions.write(*pair) for pair in zip(attempts, ttls, strict=True)])
 
-    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+    async def attempts(self, namespace_id: bytes, task_id: bytes, limit: int = ATTEMPTS_READ_MAX) -> list[Attempt]:
         """See TaskStore."""
-        return await self._executions.read(namespace_id, task_id)
+        return await self._executions.read(namespace_id, task_id, limit)
 
     def _fact(self, mark: Mark, now_s: int) -> Write:
         ref = RowRef.unpack(mark.ref)

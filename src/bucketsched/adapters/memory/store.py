@@ -231,11 +231,11 @@ class MemoryTaskStore(Faults):
             log[attempt.generation, attempt.attempt] = known.with_all_of(attempt) if known else attempt
         self._leave(fault)
 
-    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+    async def attempts(self, namespace_id: bytes, task_id: bytes, limit: int = ATTEMPTS_READ_MAX) -> list[Attempt]:
         """See TaskStore."""
         self._leave(await self._enter("attempts"))
         log = self._attempts.get((namespace_id, task_id), {})
-        return [log[key] for key in sorted(log)][-ATTEMPTS_READ_MAX:]
+        return [log[key] for key in sorted(log)[-limit:]]
 
 
 def _ref(place: bytes, cell: _Cell) -> bytes:

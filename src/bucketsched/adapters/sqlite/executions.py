@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...core.execution import Attempt, AttemptEnd
-from ...ports import ATTEMPTS_READ_MAX
 
 _SET = ["started_ms", "ended_ms", "ended", "worker", "error_type", "error_message", "error_trace", "result", "retry_ms"]
 """NULL: nobody has said."""
@@ -18,7 +17,7 @@ _RECORD = f"""INSERT INTO executions ({", ".join(_COLUMNS)}, latest_ms)
     {", ".join(f"{column} = coalesce(excluded.{column}, {column})" for column in _SET)},
     latest_ms = max(latest_ms, excluded.latest_ms)"""
 _READ = f"""SELECT {", ".join(_COLUMNS)} FROM executions WHERE namespace_id = ? AND task_id = ?
-    ORDER BY generation DESC, attempt DESC LIMIT {ATTEMPTS_READ_MAX}"""
+    ORDER BY generation DESC, attempt DESC LIMIT ?"""
 _PURGE = "DELETE FROM executions WHERE rowid IN (SELECT rowid FROM executions WHERE latest_ms < ? LIMIT ?)"
 
 
@@ -27,9 +26,9 @@ def record(connection: sqlite3.Connection, attempts: Sequence[Attempt]) -> None:
     connection.executemany(_RECORD, [_values(attempt) for attempt in attempts])
 
 
-def read(connection: sqlite3.Connection, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
-    """The log of one task, oldest first."""
-    rows = connection.execute(_READ, (namespace_id, task_id)).fetchall()
+def read(connection: sqlite3.Connection, namespace_id: bytes, task_id: bytes, limit: int) -> list[Attempt]:
+    """The last entries of the log of one task, oldest first."""
+    rows = connection.execute(_READ, (namespace_id, task_id, limit)).fetchall()
     return [_attempt(*row) for row in reversed(rows)]
 
 

@@ -27,7 +27,7 @@ from ...core.task import (
 )
 from ...core.task_id import shard_in
 from ...encoding.rows import decode_body, encode_body
-from ...ports import Page
+from ...ports import ATTEMPTS_READ_MAX, Page
 from . import executions
 from .database import Database, as_unavailable
 from .presence import insert_presences, purge_presences, read_partitions
@@ -172,9 +172,9 @@ class SqliteTaskStore:
                 part = attempts[start : start + ROWS_PER_OPERATION_MAX]
                 await self._database.write(partial(executions.record, attempts=part), rows=len(part))
 
-    async def attempts(self, namespace_id: bytes, task_id: bytes) -> list[Attempt]:
+    async def attempts(self, namespace_id: bytes, task_id: bytes, limit: int = ATTEMPTS_READ_MAX) -> list[Attempt]:
         """See ports.TaskStore."""
-        return await self._database.read(lambda connection: executions.read(connection, namespace_id, task_id))
+        return await self._database.read(lambda connection: executions.read(connection, namespace_id, task_id, limit))
 
     async def purge(self, now_ms: int, retention_ms: int) -> int:
         """Removes at most PURGE_ROWS_MAX settled rows whose due (moved rows: new due) + retention has passed; how many.
