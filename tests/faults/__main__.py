@@ -18,6 +18,7 @@ from tools.stack import StackError
 
 from .run import Order, judge, perform, say, servers, show
 from .scenarios import SCENARIOS
+from .schedule import GAP_S_MEAN
 
 BROKERS_MEMORY_MIB = 7_000
 """Three brokers rather than one where so much memory is to be had."""
@@ -43,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=90, help="of load, faults among it (default: 90)")
     parser.add_argument("--seed", type=int, default=None, help="of load and faults (default: a new one)")
     parser.add_argument("--rate", type=float, default=100, help="tasks asked for in a second (default: 100)")
+    parser.add_argument("--gap", type=float, default=GAP_S_MEAN, help="seconds from fault to fault, on average")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=None, help="default: as memory allows")
     parser.add_argument("--runs", type=int, default=1, help="so many, with the seeds that follow (default: 1)")
     parser.add_argument("--servers", type=Path, help="a folder of servers that run (tools.stack --fronted)")
@@ -74,7 +76,8 @@ def orders_of(given: argparse.Namespace) -> list[Order]:
         given.keep or bool(os.environ.get("KEEP")),
     )
     seconds, rate = (scenario.seconds, scenario.rate) if scenario else (given.seconds, given.rate)
-    what = (f"--scenario={given.scenario}",) if scenario else (f"--seconds={seconds:g}", f"--rate={rate:g}")
+    drawn = (f"--seconds={seconds:g}", f"--rate={rate:g}", f"--gap={given.gap:g}")
+    what = (f"--scenario={given.scenario}",) if scenario else drawn
     return [
         Order(
             seed,
@@ -84,6 +87,7 @@ def orders_of(given: argparse.Namespace) -> list[Order]:
             shlex.join(("python", "-m", "tests.faults", f"--seed={seed}", *what, f"--brokers={count}")),
             keep,
             scenario,
+            given.gap,
         )
         for seed in range(first, first + given.runs)
     ]

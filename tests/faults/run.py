@@ -34,7 +34,7 @@ from .model import Outcome
 from .outside import message_event
 from .report import summary
 from .scenarios import Scenario
-from .schedule import OPTIONAL, Fault, Kind, Targets, draw
+from .schedule import GAP_S_MEAN, OPTIONAL, Fault, Kind, Targets, draw
 from .tasks import Violation
 
 FOLDER = DEFAULT_FOLDER / "faults"
@@ -58,7 +58,9 @@ VIOLATIONS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run. `repeat`: the command that does it again. `scenario` None: faults are drawn from the seed."""
+    """What to run. `repeat`: the command that does it again. `scenario` None: faults are drawn from the seed, `gap_s`
+    apart on average.
+    """
 
     seed: int
     seconds: float
@@ -67,6 +69,7 @@ class Order:
     repeat: str
     keep: bool = False
     scenario: Scenario | None = None
+    gap_s: float = GAP_S_MEAN
 
 
 @dataclass(slots=True)
@@ -165,7 +168,7 @@ def clocks_can_be_faked() -> bool:
 
 def faults_of(order: Order, targets: Targets) -> list[Fault]:
     """Those of the scenario, or of the seed."""
-    return order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets)
+    return order.scenario.faults(targets) if order.scenario else draw(order.seed, order.seconds, targets, order.gap_s)
 
 
 class _Run:

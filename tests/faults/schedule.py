@@ -86,15 +86,15 @@ WEIGHTS: dict[Kind, int] = {
 OPTIONAL = frozenset({Kind.REBALANCE, Kind.DRAIN, Kind.CLOCK_JUMP, Kind.MIDDLE_OF_PLAN})
 
 
-def draw(seed: int, seconds: float, targets: Targets) -> list[Fault]:
-    """Faults in order of time, some of them overlapping, all healed CALM_S before the end.
+def draw(seed: int, seconds: float, targets: Targets, gap_s: float = GAP_S_MEAN) -> list[Fault]:
+    """Faults in order of time, `gap_s` apart on average, some of them overlapping, all healed CALM_S before the end.
 
     One server of a kind at a time is broken, and a target only once at a time.
     """
     rng = random.Random(f"faults {seed}")
     kinds = [kind for kind in Kind if kind not in OPTIONAL or kind in targets.extra]
     faults: list[Fault] = []
-    for at_s in _instants(rng, seconds - CALM_S):
+    for at_s in _instants(rng, seconds - CALM_S, gap_s):
         kind = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
         fault = _make(rng, kind, at_s, targets)
         if fault.end_s <= seconds - CALM_S and not any(_collide(fault, other) for other in faults):
@@ -102,11 +102,11 @@ def draw(seed: int, seconds: float, targets: Targets) -> list[Fault]:
     return faults
 
 
-def _instants(rng: random.Random, until_s: float) -> Iterator[float]:
+def _instants(rng: random.Random, until_s: float, gap_s: float) -> Iterator[float]:
     at_s = WARM_UP_S
     while at_s < until_s:
         yield round(at_s, 2)
-        at_s += rng.expovariate(1 / GAP_S_MEAN)
+        at_s += rng.expovariate(1 / gap_s)
 
 
 def _make(rng: random.Random, kind: Kind, at_s: float, targets: Targets) -> Fault:

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.checker import CHECKS
 from tools.stack import ROOT
 
-pytestmark = [pytest.mark.stack, pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 SECONDS = 90
 SEED = 54

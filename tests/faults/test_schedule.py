@@ -24,6 +24,11 @@ def test_a_seed_gives_the_same_faults() -> None:
     assert draw(7, 180, TARGETS) != draw(8, 180, TARGETS)
 
 
+def test_faults_come_as_often_as_they_are_to() -> None:
+    often, seldom = (sum(len(draw(seed, 300, TARGETS, gap_s)) for seed in SEEDS) for gap_s in (5, 20))
+    assert 3 < often / seldom < 5
+
+
 def test_all_faults_are_healed_before_the_calm() -> None:
     for seed in SEEDS:
         faults = draw(seed, 90, TARGETS)
