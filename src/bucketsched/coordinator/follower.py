@@ -154,7 +154,8 @@ class RangeFollower:
             self._held.add(range_id)
             self._hold_back(range_id, HELD_RETRY_S)
         except (Unavailable, OwnershipLost) as error:
-            log.info("a range did not move", range=range_id, lane=self._lane, error=str(error))
+            why = str(error)
+            log.info("a range did not move", range=range_id, lane=self._lane, error=why, recurring=str(range_id))
             self._hold_back(range_id, HELD_RETRY_S)
         except Exception:
             log.exception("a range did not move", range=range_id, lane=self._lane)
