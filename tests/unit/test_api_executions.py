@@ -229,6 +229,13 @@ async def test_a_wrong_policy_or_expiry_is_named(api: Api, fields: dict[str, obj
     await refused(api.create(**fields), code_pb2.INVALID_ARGUMENT, field)
 
 
+async def test_where_nobody_says_how_attempts_end_there_is_no_policy(api: Api) -> None:
+    """It would be of no effect, and nobody be told."""
+    await api.catalog.create_queue(Queue(NAMESPACE_ID, "default", "topic", QueueKind.KAFKA))
+    await refused(api.create(queue="topic", retry=task_pb2.RetryPolicy()), code_pb2.INVALID_ARGUMENT, "retry")
+    await api.create(queue="topic", expire_after=SECOND)
+
+
 async def test_of_one_key_the_expiry_counts_from_the_due_time_of_the_first_create(api: Api) -> None:
     """Also where its row was never written: then the claim alone tells it."""
     request = task_pb2.CreateTaskRequest(type="t", idempotency_key="k", delay=SECOND, expire_after=SECOND)

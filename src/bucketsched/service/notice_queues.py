@@ -1,11 +1,11 @@
-"""Whether the queues exist that notices are to go to."""
+"""What only a look at queues tells of a task: whether those exist that are to get notices, and what its own one can."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from ..core.catalog import Queue
-from ..core.errors import NotFound, RequestError, Unavailable
+from ..core.errors import InvalidArgument, NotFound, RequestError, Unavailable
 from ..core.notice_check import check_events
 from ..core.notice_rule import NoticeRule
 from ..core.validation import NewTask
@@ -21,7 +21,9 @@ def queues_of(task: NewTask) -> list[tuple[str, str]]:
 
 
 def refusal(task: NewTask, queue: Queue, found: FoundQueues) -> RequestError | Unavailable | None:
-    """Why a valid task of this queue can't have told what it asks for."""
+    """Why a valid task of this queue can't have what it asks for: attempts that somebody says the ends of, notices."""
+    if task.retry is not None and not queue.tracks_outcomes:
+        return InvalidArgument("retry", f"must not be given: nobody says how tasks of {queue.kind} queues end")
     for at, rule in enumerate(task.notices):
         target = found[task.namespace, rule.queue]
         if isinstance(target, NotFound):
