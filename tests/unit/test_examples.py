@@ -28,7 +28,18 @@ def imported(path: Path) -> ModuleType:
 
 
 def test_all_are_there() -> None:
-    known = {"quickstart", "worker", "batch", "cancel", "kafka_consumer", "list", "retries", "update", "webhook"}
+    known = {
+        "quickstart",
+        "worker",
+        "batch",
+        "cancel",
+        "kafka_consumer",
+        "list",
+        "notifications",
+        "retries",
+        "update",
+        "webhook",
+    }
     assert {path.stem for path in EXAMPLES} >= known
 
 
@@ -80,6 +91,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ("batch", ("--count", "500"), "create_many: 500 tasks"),
         ("cancel", (), "due at once: ALREADY_DISPATCHED"),
         ("list", (), "left after cancelling those of today: ['48']"),
+        (
+            "notifications",
+            (),
+            "bucketsched.dead-lettered: order 2, attempt 2: ConnectionError: the bank does not answer",
+        ),
         ("retries", (), "left: 0 dead letters"),
         ("sync", (), "threads: 200 tasks"),
         ("update", (), "too late: ALREADY_DISPATCHED"),
