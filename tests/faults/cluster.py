@@ -53,7 +53,10 @@ def having(role: str, names: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class Node:
-    """One process under test. `wanted`: it is started again when it ends. `held`: a fault has it for now."""
+    """One process under test, started again when it ends. `held`: a fault has it for now.
+
+    `turn`: it is started or ended by one at a time, since a start takes a while.
+    """
 
     name: str
     roles: str
@@ -64,6 +67,7 @@ class Node:
     held: bool = False
     watching: asyncio.Task[None] | None = None
     starts: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def alive(self) -> bool:
@@ -166,6 +170,10 @@ class Rig:
 
     async def start(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
         """Starts a process; it is watched from then on."""
+        async with node.turn:
+            await self._start(node, extra)
+
+    async def _start(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
         settings = {
             "name": node.name,
             "grpc_address": node.grpc,
@@ -200,21 +208,24 @@ class Rig:
             self.crashes.append(f"{node.name} ended by itself with code {code}")
         if not (self.ending or node.held):
             await asyncio.sleep(RESTART_S)
-            if not (self.ending or node.held) and node.child is child:
-                await self.start(node)
+            async with node.turn:
+                if not (self.ending or node.held) and node.child is child:
+                    await self._start(node)
 
     async def kill(self, node: Node) -> None:
         """As by kill -9; it stays down until `start`."""
         node.held = True
-        if node.child is not None:
-            await node.child.kill()
+        async with node.turn:
+            if node.child is not None:
+                await node.child.kill()
 
     async def terminate(self, node: Node) -> None:
         """Asks it to end, and returns when it has."""
         node.held = True
-        if node.child is not None and node.alive:
-            self.signal(node, signal.SIGTERM)
-            await node.child.ended()
+        async with node.turn:
+            if node.child is not None and node.alive:
+                self.signal(node, signal.SIGTERM)
+                await node.child.ended()
 
     async def revive(self, node: Node, extra: Mapping[str, str] | None = None) -> None:
         """Starts what was killed or ended for a fault."""
@@ -259,7 +270,7 @@ class Rig:
         self.ending = True
         bad = []
         for node in reversed(self.nodes.values()):
-            if node.child is not None and node.alive:
+            async with node.turn:
                 self.signal(node, signal.SIGTERM)
         for node in self.nodes.values():
             if node.child is None:
