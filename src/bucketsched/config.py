@@ -215,8 +215,17 @@ class PollerSettings(Section):
     """A task this much later than one of the next higher priority goes before it."""
 
 
+class SmtpLogin(Section):
+    """Credentials for one mail server."""
+
+    server: str = ""
+    """host:port; no other one gets them."""
+    username: str = ""
+    password: SecretStr = SecretStr("")
+
+
 class DeliverSettings(Section):
-    """How worker, webhook and SQS queues are served."""
+    """How worker, webhook, SQS and e-mail queues are served."""
 
     lease_s_default: float = Field(60, ge=1, le=43_200)
     offers_in_flight_max: int = Field(10_000, ge=1, le=100_000)
@@ -226,6 +235,11 @@ class DeliverSettings(Section):
 
     sqs_endpoints: tuple[str, ...] = ()
     """Endpoints (URLs) that queues may name besides AWS's own: the process's credentials sign what is sent there."""
+
+    smtp_servers: tuple[str, ...] = ()
+    """Mail servers (host:port) that e-mail queues may use."""
+    smtp_logins: dict[str, SmtpLogin] = Field(default_factory=dict)
+    """Credentials by the names that e-mail queues call them by."""
 
     @field_validator("webhook_networks")
     @classmethod

@@ -9,6 +9,7 @@ from uuid import uuid4
 from store_adapters import CONSTANTS, namespace_id
 
 from bucketsched.core.catalog import Namespace, Queue, QueueKind
+from bucketsched.core.mail import Email, Tls
 from bucketsched.core.retry import RetryPolicy
 from bucketsched.core.sqs import Sqs
 from bucketsched.core.webhook import Webhook
@@ -113,6 +114,15 @@ async def test_an_sqs_queue_is_read_back_with_all_its_settings(catalog: Catalog)
     queue = Queue(owner, "tenant", "far", QueueKind.SQS, "t", 1, 1, created_ms=1_740_000_000_004, sqs=sqs)
     assert await catalog.create_queue(queue) == queue
     assert await catalog.get_queue(owner, "far") == queue
+    assert await catalog.list_queues(owner, "", 10) == [queue]
+
+
+async def test_an_email_queue_is_read_back_with_all_its_settings(catalog: Catalog) -> None:
+    owner = namespace_id()
+    email = Email("mx", "a@b", ("c@d", "e@f"), "key", "ä {type}", 25, Tls.NONE, "login", 7, 8)
+    queue = Queue(owner, "tenant", "mails", QueueKind.EMAIL, "t", 1, 1, created_ms=1_740_000_000_005, email=email)
+    assert await catalog.create_queue(queue) == queue
+    assert await catalog.get_queue(owner, "mails") == queue
     assert await catalog.list_queues(owner, "", 10) == [queue]
 
 

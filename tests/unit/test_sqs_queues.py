@@ -23,7 +23,7 @@ from bucketsched.core.catalog import Namespace, Queue
 from bucketsched.core.sqs import Sqs as Settings
 from bucketsched.core.sqs_check import check_sqs
 from bucketsched.core.validation import Limits
-from bucketsched.encoding.sqs import decode_sqs, encode_sqs
+from bucketsched.encoding.queue_settings import decode_settings, encode_settings
 from bucketsched.errors import AlreadyExists, InvalidArgument, Unavailable
 from bucketsched.service.directory import Directory
 from bucketsched.service.queues import NewQueue, QueueService
@@ -117,11 +117,12 @@ def test_settings_that_can_be() -> None:
 
 
 def test_settings_of_a_newer_version_are_not_guessed_at() -> None:
-    assert decode_sqs(encode_sqs(SETTINGS)) == SETTINGS
-    assert decode_sqs(None) is None
+    queue = Queue(b"n" * 16, "default", "jobs", QueueKind.SQS, sqs=SETTINGS)
+    assert decode_settings(QueueKind.SQS, encode_settings(queue)) == (SETTINGS, None)
+    assert decode_settings(QueueKind.SQS, None) == (None, None)
     for text in ('{"queue_url": "x", "region": "y", "more": 1}', "nonsense"):
         with pytest.raises(Unavailable, match="upgrade"):
-            decode_sqs(text)
+            decode_settings(QueueKind.SQS, text)
 
 
 async def test_the_client_gives_and_takes_all_settings(world: World) -> None:

@@ -63,6 +63,6 @@ def test_a_network_that_is_none_stops_the_start(network: str) -> None:
 
 def test_vendor_libraries_are_loaded_only_where_there_is_a_queue_that_takes_them() -> None:
     modules = "bucketsched.app.push_role, bucketsched.app.embedded, bucketsched.adapters.sqs.sender"
-    program = f"import sys, {modules}; print({{'aiohttp', 'aiobotocore', 'botocore'}} & set(sys.modules))"
+    program = f"import sys, {modules}; print({{'aiohttp', 'aiobotocore', 'botocore', 'aiosmtplib'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

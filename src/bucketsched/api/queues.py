@@ -10,6 +10,7 @@ from ..service.queues import NewQueue, QueueService
 from ..stubs.v1 import queue_pb2 as pb
 from .errors import Context
 from .instants import timestamp
+from .mail import email_message, email_of
 from .notices import notice_messages, notices_of
 from .retries import retry_message, retry_of
 from .rpc import Service, unary, unary_service
@@ -21,6 +22,7 @@ _KINDS = {
     pb.QUEUE_KIND_WORKER: QueueKind.WORKER,
     pb.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
     pb.QUEUE_KIND_SQS: QueueKind.SQS,
+    pb.QUEUE_KIND_EMAIL: QueueKind.EMAIL,
 }
 UPDATABLE = frozenset({"retry", "notices"})
 """What an update mask may name."""
@@ -110,7 +112,7 @@ class NamespaceServicer:
 def _new_queue(message: pb.Queue) -> NewQueue:
     kind = _KINDS.get(message.kind)
     if kind is None:
-        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK or SQS")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK, SQS or EMAIL")
     return NewQueue(
         message.name,
         kind,
@@ -122,6 +124,7 @@ def _new_queue(message: pb.Queue) -> NewQueue:
         webhook_of(message.webhook) if message.HasField("webhook") else None,
         _policy(message.policy),
         sqs_of(message.sqs) if message.HasField("sqs") else None,
+        email_of(message.email) if message.HasField("email") else None,
     )
 
 
@@ -148,6 +151,7 @@ def _message(queue: Queue) -> pb.Queue:
         create_time=timestamp(queue.created_ms),
         webhook=webhook_message(queue.webhook),
         sqs=sqs_message(queue.sqs),
+        email=email_message(queue.email),
         policy=_policy_message(queue.policy),
     )
 

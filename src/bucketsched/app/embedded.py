@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -65,7 +66,8 @@ class Embedded:
         self._http_may_miss = http_address is None
         http_address = HTTP_ADDRESS_DEFAULT if http_address is None else http_address
         addresses = {"grpc_address": grpc_address, "metrics_address": metrics_address, "http_address": http_address}
-        self._settings = load(None, {"node": addresses}).node
+        settings = load(None, {"node": addresses})
+        self._settings, self._logins = settings.node, settings.deliver.smtp_logins
         self._data_dir, self._ready = Path(data_dir), ready
         self._clock = SystemClock(0)
         self._address = ""
@@ -91,7 +93,8 @@ class Embedded:
         self._outcomes = OwnerOutcomes(self._owners, self._store, self._clock)
         deliveries = SqliteDeliveries(self._outbox)
         self._hub = WorkerHub(deliveries, self._outcomes, self._clock)
-        self._push = PushRole(self._catalog, deliveries, self._outcomes, self._clock, ANYWHERE)
+        reach = replace(ANYWHERE, smtp_logins=self._logins)
+        self._push = PushRole(self._catalog, deliveries, self._outcomes, self._clock, reach)
         parts = (self._poller.work(), self._keep_house(), self._outcomes.run())
         self._working = [asyncio.create_task(part) for part in parts]
         self._metrics.add(lambda: of_poller(self._poller))

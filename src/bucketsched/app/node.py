@@ -260,7 +260,7 @@ class Node:
     def _make_push(self) -> PushRole:
         settings = self._settings
         deliveries = KafkaDeliveries(settings.kafka, self._constants, UNACKED_MAX, READ_AHEAD_MAX)
-        reach = PushReach(settings.deliver.webhook_networks, settings.deliver.sqs_endpoints)
+        reach = PushReach.of(settings.deliver)
         push = PushRole(self._catalog, deliveries, self._outcomes, self._clock, reach)
         self._metrics.add(push.metrics)
         if "api" in self._roles:

@@ -1,20 +1,22 @@
-"""The part of the deliver role that pushes tasks to where their queues say: webhooks, SQS."""
+"""The part of the deliver role that pushes tasks to where their queues say: webhooks, SQS, mail servers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from ..config import DeliverSettings, SmtpLogin
 from ..core.catalog import Queue, QueueKind
 from ..core.public_address import Network
 from ..delivery.attachment import Attachment
 from ..delivery.hosts import Hosts
 from ..delivery.hub import WorkerHub
+from ..delivery.mail_feed import MailFeed
 from ..delivery.outcomes import Outcomes
 from ..delivery.pushed_queues import MakeFeed, PushedQueues
 from ..delivery.queue_feed import HubLimits
@@ -36,13 +38,21 @@ READ_AHEAD_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class PushReach:
     """What queues may have pushed to. `networks`: those that are not public and webhooks may allow. `sqs_endpoints`:
-    those that are not AWS's and SQS queues may name; None: any."""
+    those that are not AWS's and SQS queues may name. `smtp_servers`: those (host:port) that e-mail queues may name.
+    None: any."""
 
     networks: Sequence[str] = ()
     sqs_endpoints: Sequence[str] | None = ()
+    smtp_servers: Sequence[str] | None = ()
+    smtp_logins: Mapping[str, SmtpLogin] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: DeliverSettings) -> PushReach:
+        """As a process's settings have it."""
+        return cls(settings.webhook_networks, settings.sqs_endpoints, settings.smtp_servers, settings.smtp_logins)
 
 
-ANYWHERE = PushReach(("0.0.0.0/0", "::/0"), None)
+ANYWHERE = PushReach(("0.0.0.0/0", "::/0"), None, None)
 """For a server that only its own user reaches: queues decide."""
 
 
@@ -60,7 +70,9 @@ class PushRole:
         self._hub = WorkerHub(deliveries, outcomes, clock, LIMITS)
         self._webhook_tries: Counter[str] = Counter()
         self._sqs_tries: Counter[str] = Counter()
+        self._mail_tries: Counter[str] = Counter()
         feeds: dict[QueueKind, MakeFeed] = {QueueKind.WEBHOOK: self._webhook_feed, QueueKind.SQS: self._sqs_feed}
+        feeds[QueueKind.EMAIL] = self._mail_feed
         self.queues = PushedQueues(catalog, self._hub, feeds, clock)
 
     def _webhook_feed(self, queue: Queue, attachment: Attachment) -> WebhookFeed:
@@ -77,6 +89,16 @@ class PushRole:
 
         sender = AiobotocoreSender(self._reach.sqs_endpoints)
         return SqsFeed(queue, attachment, sender, self._hosts, self._sqs_tries)
+
+    def _mail_feed(self, queue: Queue, attachment: Attachment) -> MailFeed:
+        from ..adapters.smtp.sender import AiosmtplibSender, Login
+
+        logins = {
+            name: Login(login.server, login.username, login.password.get_secret_value())
+            for name, login in self._reach.smtp_logins.items()
+        }
+        sender = AiosmtplibSender(self._reach.smtp_servers, logins)
+        return MailFeed(queue, attachment, sender, self._hosts, self._clock, self._mail_tries)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -95,6 +117,7 @@ class PushRole:
         yield gauge("push_hosts_down", "Hosts that are left alone as they do not answer", self._hosts.open_circuits)
         yield _counted("webhook_tries", "Requests by how they ended", "answer", self._webhook_tries)
         yield _counted("sqs_messages", "Messages to SQS by what became of them", "answer", self._sqs_tries)
+        yield _counted("mails", "Mails by what became of them", "answer", self._mail_tries)
 
 
 def _counted(name: str, text: str, label: str, counts: Counter[str]) -> Metric:

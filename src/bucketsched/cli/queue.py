@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .connection import Connection, connection_options
+from .mail import described_email, email_of, email_options
 from .notice import described_notices, notify_option
 from .output import instant, show, show_all
 from .retry import RETRY_OPTIONS, described_retry, retry_of, retry_options
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..client import NoticeRule, QueueInfo
 
 _COLUMNS = ("name", "kind", "topic", "partitions", "replication", "priority_topics", "created")
+KINDS = ["worker", "kafka", "webhook", "sqs", "email"]
 
 
 @click.group()
@@ -26,13 +28,14 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(["worker", "kafka", "webhook", "sqs"]), default="worker", show_default=True)
+@click.option("--kind", type=click.Choice(KINDS), default="worker", show_default=True)
 @click.option("--topic", default="", help="Kind kafka: the topic [<namespace>.<name>].")
 @click.option("--partitions", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--replication", type=int, default=0, help="Of the topic, if it is created here.")
 @click.option("--priority-topics", is_flag=True, help="Kind kafka: HIGH and LOW get topics of their own.")
 @webhook_options
 @sqs_options
+@email_options
 @retry_options
 @notify_option
 @connection_options
@@ -52,6 +55,7 @@ def create(
 
     retry = retry_of(**{name: options.pop(name) for name in RETRY_OPTIONS})
     sqs = sqs_of(kind == "sqs", options)
+    email = email_of(kind == "email", options)
     settings = webhook_of(**options)
     created = connection.call(
         lambda client: client.create_queue(
@@ -63,6 +67,7 @@ def create(
             priority_topics=priority_topics,
             webhook=settings,
             sqs=sqs,
+            email=email,
             retry=retry,
             notices=notices,
         )
@@ -149,4 +154,5 @@ def _described(found: QueueInfo) -> dict[str, Any]:
         "notices": described_notices(found.notices),
         **described(found.webhook),
         **described_sqs(found.sqs),
+        **described_email(found.email),
     }

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from ..core.catalog import QueueKind
 from ..core.execution import AttemptEnd as AttemptOutcome
+from ..core.mail import Tls as EmailTls
 from ..core.notice_rule import NoticeEvent
 from ..core.task import Priority, TaskState
 from ..core.task_query import TaskOrder
 from .client import Client
 from .create_batcher import BatchLimits
+from .mail import Email
 from .model import (
     Attempt,
     CancelOutcome,
@@ -43,6 +45,8 @@ __all__ = [
     "CancelOutcome",
     "Client",
     "CreatedTask",
+    "Email",
+    "EmailTls",
     "NamespaceInfo",
     "NewTask",
     "NoRetry",

@@ -33,6 +33,8 @@ from .channel import open_channel
 from .clock import WallClock
 from .create_batcher import BatchLimits, CreateBatcher
 from .fields import check_text
+from .mail import Email
+from .mail_message import email_message
 from .model import (
     UNCHANGED,
     Attempt,
@@ -324,13 +326,14 @@ class Client:
         priority_topics: bool = False,
         webhook: Webhook | None = None,
         sqs: Sqs | None = None,
+        email: Email | None = None,
         retry: RetryPolicy | None = None,
         notices: Sequence[NoticeRule] = (),
     ) -> QueueInfo:
         """Creates a queue; a queue that is there already is returned if it is the same. Raises AlreadyExists.
 
-        `webhook`, `sqs`: for the kind called so, and for no other. `retry`: of tasks without a policy of their own; not
-        for KAFKA.
+        `webhook`, `sqs`, `email`: for the kind called so, and for no other. `retry`: of tasks without a policy of their
+        own; not for KAFKA.
         """
         for field, value in (("name", name), ("topic", topic)):
             check_text(field, value)
@@ -347,6 +350,7 @@ class Client:
             priority_topics=priority_topics,
             webhook=to_message(webhook) if webhook is not None else None,
             sqs=sqs_message(sqs) if sqs is not None else None,
+            email=email_message(email) if email is not None else None,
             policy=queue_pb2.QueuePolicy(retry=retry_message(retry), notices=notice_messages(notices)),
         )
         message = queue_pb2.CreateQueueRequest(queue=queue)

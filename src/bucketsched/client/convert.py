@@ -12,6 +12,7 @@ from ..core.errors import InvalidArgument
 from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
 from ..stubs.v1 import info_pb2, queue_pb2, task_pb2
+from .mail_message import email_from_message
 from .model import (
     Attempt,
     CancelOutcome,
@@ -70,12 +71,14 @@ _KINDS: dict[int, QueueKind] = {
     queue_pb2.QUEUE_KIND_WORKER: QueueKind.WORKER,
     queue_pb2.QUEUE_KIND_WEBHOOK: QueueKind.WEBHOOK,
     queue_pb2.QUEUE_KIND_SQS: QueueKind.SQS,
+    queue_pb2.QUEUE_KIND_EMAIL: QueueKind.EMAIL,
 }
 _TO_KIND: dict[str, queue_pb2.QueueKind.ValueType] = {
     QueueKind.KAFKA: queue_pb2.QUEUE_KIND_KAFKA,
     QueueKind.WORKER: queue_pb2.QUEUE_KIND_WORKER,
     QueueKind.WEBHOOK: queue_pb2.QUEUE_KIND_WEBHOOK,
     QueueKind.SQS: queue_pb2.QUEUE_KIND_SQS,
+    QueueKind.EMAIL: queue_pb2.QUEUE_KIND_EMAIL,
 }
 
 
@@ -161,6 +164,7 @@ def queue(message: queue_pb2.Queue) -> QueueInfo:
         created=_instant(message.create_time),
         webhook=from_message(message.webhook) if message.HasField("webhook") else None,
         sqs=sqs_from_message(message.sqs) if message.HasField("sqs") else None,
+        email=email_from_message(message.email) if message.HasField("email") else None,
         retry=retry_of(message.policy.retry) if message.policy.HasField("retry") else None,
         notices=notices_of(message.policy.notices),
     )
@@ -170,7 +174,7 @@ def to_queue_kind(kind: QueueKind | str) -> queue_pb2.QueueKind.ValueType:
     """Reverse. Raises InvalidArgument."""
     found = _TO_KIND.get(kind.upper()) if isinstance(kind, str) else None
     if found is None:
-        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK or SQS")
+        raise InvalidArgument("kind", "must be KAFKA, WORKER, WEBHOOK, SQS or EMAIL")
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..core.catalog import QueueKind
 from ..core.execution import AttemptEnd as AttemptOutcome
 from ..core.task import Priority, TaskState
+from .mail import Email
 from .notice_rule import NoticeRule
 from .retry_policy import RetryPolicy
 from .sqs import Sqs
@@ -191,6 +192,7 @@ class QueueInfo:
     retry: RetryPolicy | None = None
     """Of tasks without one of their own; None: that by default, or of the webhook."""
     sqs: Sqs | None = None
+    email: Email | None = None
     notices: tuple[NoticeRule, ...] = ()
     """What is told of all its tasks."""
 

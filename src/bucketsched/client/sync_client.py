@@ -21,6 +21,7 @@ from ..core.task import Priority, TaskState
 from ..core.task_query import TaskOrder
 from .client import DEFAULT_TARGET, LIST_PAGE, Client
 from .create_batcher import BatchLimits
+from .mail import Email
 from .model import (
     UNCHANGED,
     Attempt,
@@ -275,6 +276,7 @@ class SyncClient:
         priority_topics: bool = False,
         webhook: Webhook | None = None,
         sqs: Sqs | None = None,
+        email: Email | None = None,
         retry: RetryPolicy | None = None,
         notices: Sequence[NoticeRule] = (),
     ) -> QueueInfo:
@@ -289,6 +291,7 @@ class SyncClient:
                 priority_topics=priority_topics,
                 webhook=webhook,
                 sqs=sqs,
+                email=email,
                 retry=retry,
                 notices=notices,
             )

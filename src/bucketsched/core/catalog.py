@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .mail import Email
 from .queue_policy import NO_POLICY, QueuePolicy
 from .retry import DEFAULT_RETRY, RetryPolicy
 from .sqs import Sqs
@@ -22,6 +23,7 @@ class QueueKind(StrEnum):
     WORKER = "WORKER"
     WEBHOOK = "WEBHOOK"
     SQS = "SQS"
+    EMAIL = "EMAIL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A named destination. `topic` is empty in embedded mode; Kinds WEBHOOK and SQS have the settings called so."""
+    """A named destination. `topic` is empty in embedded mode; WEBHOOK, SQS and EMAIL have settings called so."""
 
     namespace_id: bytes
     namespace: str
@@ -49,11 +51,12 @@ class Queue:
     webhook: Webhook | None = None
     policy: QueuePolicy = NO_POLICY
     sqs: Sqs | None = None
+    email: Email | None = None
 
     @property
     def pushed_at_once(self) -> int:
         """How many of its tasks one process has under way at once; 0 where others come for them."""
-        settings = self.webhook or self.sqs
+        settings = self.webhook or self.sqs or self.email
         return settings.concurrency if settings else 0
 
     @property

@@ -29,6 +29,7 @@ NAMES = frozenset(
         "close.journaled",
         "create.stored",  # rows stored, owner not yet told
         "move.row-written",
+        "mail.answered",  # the mail server has answered, nobody was told
         "sqs.answered",  # SQS has answered, nobody was told
         "webhook.answered",  # the receiver has answered, nobody was told
         "plan.computed",  # coordinator: plan computed, not yet written

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..core.catalog import DEFAULT_NAMESPACE, Namespace, Queue, QueueKind
 from ..core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from ..core.mail import Email
+from ..core.mail_check import check_email
 from ..core.notice_check import check_events, check_not_itself, check_notices
 from ..core.queue_policy import NO_POLICY, QueuePolicy
 from ..core.retry_check import check_retry
@@ -37,6 +39,7 @@ class NewQueue:
     webhook: Webhook | None = None
     policy: QueuePolicy = NO_POLICY
     sqs: Sqs | None = None
+    email: Email | None = None
 
 
 class QueueService:
@@ -144,6 +147,7 @@ class QueueService:
             webhook=new.webhook,
             policy=new.policy,
             sqs=new.sqs,
+            email=new.email,
         )
         if self._topics is None:
             _check_embedded(new)
@@ -189,6 +193,10 @@ def _check(new: NewQueue) -> None:
         check_sqs(new.sqs)
     if (new.sqs is not None) != (new.kind is QueueKind.SQS):
         raise InvalidArgument("sqs", "must be given for kind SQS, and for no other")
+    if new.email is not None:
+        check_email(new.email)
+    if (new.email is not None) != (new.kind is QueueKind.EMAIL):
+        raise InvalidArgument("email", "must be given for kind EMAIL, and for no other")
     if new.policy.retry is not None:
         if new.kind is QueueKind.KAFKA:
             raise InvalidArgument("retry", "must not be given for kind KAFKA: nobody says how its tasks end")
@@ -238,8 +246,9 @@ def _check_same(wanted: Queue, stored: Queue) -> None:
             raise AlreadyExists(field, f"queue {stored.name!r} exists with {has}, not {asked}")
     if wanted.policy not in (NO_POLICY, stored.policy):
         raise AlreadyExists("policy", f"queue {stored.name!r} exists with another one: change it by UpdateQueue")
-    if wanted.sqs != stored.sqs:
-        raise AlreadyExists("sqs", f"queue {stored.name!r} exists with other settings")
+    for kind, given, kept in (("sqs", wanted.sqs, stored.sqs), ("email", wanted.email, stored.email)):
+        if given != kept:
+            raise AlreadyExists(kind, f"queue {stored.name!r} exists with other settings")
     if wanted.webhook != stored.webhook:
         raise AlreadyExists(
             "webhook", f"queue {stored.name!r} exists with other settings: change them by UpdateWebhook"

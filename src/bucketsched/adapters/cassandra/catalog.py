@@ -12,7 +12,7 @@ from ...core.catalog import Namespace, Queue, QueueKind
 from ...core.cluster import ClusterConstants
 from ...core.errors import ConfigError, NotWritten, OutcomeUnknown, Unavailable
 from ...encoding.queue_policy import decode_policy, encode_policy
-from ...encoding.sqs import decode_sqs, encode_sqs
+from ...encoding.queue_settings import decode_settings, encode_settings
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .insert_once import insert_once
 from .session import CassandraSession, Row
@@ -121,7 +121,7 @@ class CassandraCatalog:
             queue.created_ms,
             encode_webhook(queue.webhook),
             encode_policy(queue.policy),
-            encode_sqs(queue.sqs),
+            encode_settings(queue),
         )
         row = await self._create("create_queue", values, "queue", (queue.namespace_id, queue.name))
         return queue if row is None else _queue(row)
@@ -163,5 +163,5 @@ def _queue(row: Row) -> Queue:
     if kind not in set(QueueKind):
         raise Unavailable(f"queue {name!r} is of kind {kind!r}, which this version does not know: upgrade it")
     topic_settings = (topic, partitions, replication, priority_topics)
-    its = (decode_webhook(webhook), decode_policy(policy), decode_sqs(settings))
+    its = (decode_webhook(webhook), decode_policy(policy), *decode_settings(QueueKind(kind), settings))
     return Queue(namespace_id, namespace, name, QueueKind(kind), *topic_settings, created_ms, *its)

@@ -12,7 +12,7 @@ from ...core.cluster import ClusterConstants
 from ...core.errors import Unavailable
 from ...core.task import bucket_of
 from ...encoding.queue_policy import decode_policy, encode_policy
-from ...encoding.sqs import decode_sqs, encode_sqs
+from ...encoding.queue_settings import decode_settings, encode_settings
 from ...encoding.webhook import decode_webhook, encode_webhook
 from .checkpoints import SAVE, save_parameters
 from .database import Database, as_unavailable
@@ -150,7 +150,7 @@ def _create_queue(connection: sqlite3.Connection, queue: Queue) -> Queue:
         q.created_ms,
         encode_webhook(q.webhook),
         encode_policy(q.policy),
-        encode_sqs(q.sqs),
+        encode_settings(q),
     )
     insert = f"INSERT INTO queues ({_QUEUE}) VALUES ({', '.join('?' * len(values))}) ON CONFLICT DO NOTHING"
     connection.execute(insert, values)
@@ -176,5 +176,5 @@ def _queue(row: tuple[Any, ...]) -> Queue:
         created_ms,
         decode_webhook(webhook),
         decode_policy(policy),
-        decode_sqs(settings),
+        *decode_settings(QueueKind(kind), settings),
     )

@@ -38,6 +38,8 @@ class _QueueKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueKind.V
     """Tasks are posted to a URL."""
     QUEUE_KIND_SQS: _QueueKind.ValueType  # 4
     """Tasks are sent to a queue of Amazon SQS, or of a server that speaks like it."""
+    QUEUE_KIND_EMAIL: _QueueKind.ValueType  # 5
+    """Tasks are mailed."""
 
 class QueueKind(_QueueKind, metaclass=_QueueKindEnumTypeWrapper): ...
 
@@ -50,7 +52,32 @@ QUEUE_KIND_WEBHOOK: QueueKind.ValueType  # 3
 """Tasks are posted to a URL."""
 QUEUE_KIND_SQS: QueueKind.ValueType  # 4
 """Tasks are sent to a queue of Amazon SQS, or of a server that speaks like it."""
+QUEUE_KIND_EMAIL: QueueKind.ValueType  # 5
+"""Tasks are mailed."""
 Global___QueueKind: _TypeAlias = QueueKind  # noqa: Y015
+
+class _EmailTls:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmailTlsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmailTls.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMAIL_TLS_UNSPECIFIED: _EmailTls.ValueType  # 0
+    """STARTTLS."""
+    EMAIL_TLS_STARTTLS: _EmailTls.ValueType  # 1
+    EMAIL_TLS_TLS: _EmailTls.ValueType  # 2
+    EMAIL_TLS_NONE: _EmailTls.ValueType  # 3
+    """Only to the machine itself, or to servers that the server's settings name."""
+
+class EmailTls(_EmailTls, metaclass=_EmailTlsEnumTypeWrapper): ...
+
+EMAIL_TLS_UNSPECIFIED: EmailTls.ValueType  # 0
+"""STARTTLS."""
+EMAIL_TLS_STARTTLS: EmailTls.ValueType  # 1
+EMAIL_TLS_TLS: EmailTls.ValueType  # 2
+EMAIL_TLS_NONE: EmailTls.ValueType  # 3
+"""Only to the machine itself, or to servers that the server's settings name."""
+Global___EmailTls: _TypeAlias = EmailTls  # noqa: Y015
 
 @_typing.final
 class Queue(_message.Message):
@@ -67,6 +94,7 @@ class Queue(_message.Message):
     WEBHOOK_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     SQS_FIELD_NUMBER: _builtins.int
+    EMAIL_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     kind: Global___QueueKind.ValueType
@@ -90,6 +118,10 @@ class Queue(_message.Message):
     def sqs(self) -> Global___Sqs:
         """Kind SQS: where tasks are sent."""
 
+    @_builtins.property
+    def email(self) -> Global___Email:
+        """Kind EMAIL: how tasks are mailed."""
+
     def __init__(
         self,
         *,
@@ -104,10 +136,11 @@ class Queue(_message.Message):
         webhook: Global___Webhook | None = ...,
         policy: Global___QueuePolicy | None = ...,
         sqs: Global___Sqs | None = ...,
+        email: Global___Email | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "policy", b"policy", "sqs", b"sqs", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "email", b"email", "policy", b"policy", "sqs", b"sqs", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "policy", b"policy", "priority_topics", b"priority_topics", "replication", b"replication", "sqs", b"sqs", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "email", b"email", "kind", b"kind", "name", b"name", "namespace", b"namespace", "partitions", b"partitions", "policy", b"policy", "priority_topics", b"priority_topics", "replication", b"replication", "sqs", b"sqs", "topic", b"topic", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -267,6 +300,64 @@ class Sqs(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sqs: _TypeAlias = Sqs  # noqa: Y015
+
+@_typing.final
+class Email(_message.Message):
+    """How the tasks of a queue are mailed. What is left out gets the default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    TLS_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    TO_KEY_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LOGIN_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """The mail server; in a cluster one of those that the server's settings name."""
+    port: _builtins.int
+    """Default 587."""
+    tls: Global___EmailTls.ValueType
+    to_key: _builtins.str
+    """The metadata that names the recipient of a task; where a task has none it goes to `to`."""
+    subject: _builtins.str
+    """May have {type}, {task_id}, {event}, {queue}, {namespace} in it; default "{event} {type} {task_id}"."""
+    login: _builtins.str
+    """The name of credentials in the server's settings; default: none."""
+    concurrency: _builtins.int
+    """Mails at once, in each delivering process; default 8."""
+    @_builtins.property
+    def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The recipients' addresses, at most 50."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Of one mail; default 30 s."""
+
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        tls: Global___EmailTls.ValueType = ...,
+        to: _abc.Iterable[_builtins.str] | None = ...,
+        to_key: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        login: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        concurrency: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "from", b"from", "host", b"host", "login", b"login", "port", b"port", "subject", b"subject", "timeout", b"timeout", "tls", b"tls", "to", b"to", "to_key", b"to_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Email: _TypeAlias = Email  # noqa: Y015
 
 @_typing.final
 class CreateQueueRequest(_message.Message):

@@ -1,0 +1,1 @@
+"""Mail by aiosmtplib: a connection for each mail, safe before anything is said."""
