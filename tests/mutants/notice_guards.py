@@ -5,13 +5,44 @@ from __future__ import annotations
 from .guards import Guard
 
 CHECK, QUEUES = "core/notice_check.py", "service/notice_queues.py"
-RULES, API, SERVICE = (
+RULES, API, SERVICE, LANE = (
     "tests/unit/test_notice_check.py",
     "tests/unit/test_api_notices.py",
     "tests/unit/test_service_queues.py",
+    "tests/unit/test_lane_notices.py",
 )
 
 NOTICE_GUARDS = [
+    Guard(
+        "a-taker-asks-for-the-queue",
+        "a task with a policy of its own would have nothing told of what its queue has told",
+        "poller/changes.py",
+        "            await self._know(row.namespace_id, row.body.queue)  # a taker may not have met it\n",
+        "            pass\n",
+        (LANE,),
+    ),
+    Guard(
+        "what-has-expired-waits-for-its-queue",
+        "its queue's rules would not be known",
+        "poller/dispatcher.py",
+        """        if not self._queues.known(*name):
+            self._set_aside(name, row, owned)
+            return 0
+        if 0 < row.body.expires_ms < batch.at_ms:
+            batch.expired.append((row, owned))
+            self._tell(batch, row, NoticeEvent.EXPIRED)
+            return 0
+""",
+        """        if 0 < row.body.expires_ms < batch.at_ms:
+            batch.expired.append((row, owned))
+            self._tell(batch, row, NoticeEvent.EXPIRED)
+            return 0
+        if not self._queues.known(*name):
+            self._set_aside(name, row, owned)
+            return 0
+""",
+        (LANE,),
+    ),
     Guard(
         "a-queue-is-not-told-of-itself",
         "its workers would get notices of all that they do",

@@ -12,6 +12,7 @@ import pytest
 from lane_world import NAMESPACE, Process, World
 
 from bucketsched.core.catalog import Queue, QueueKind
+from bucketsched.core.errors import Unavailable
 from bucketsched.core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
 from bucketsched.core.notice_rule import NoticeEvent, NoticeRule
 from bucketsched.core.queue_policy import QueuePolicy
@@ -183,4 +184,38 @@ async def test_a_successor_dispatches_the_notices_that_the_journal_has(stored: b
     await world.pass_ms(20_000, step_ms=500)
     assert events(world) == ["SUCCEEDED"]
     world.check()
+    await world.close()
+
+
+JOBS = Queue(NAMESPACE, "ns", "jobs", QueueKind.WORKER, "jobs", policy=QueuePolicy(notices=(EVERYTHING,)))
+
+
+@pytest.mark.parametrize(
+    ("end", "own"), [(AttemptEnd.FAILED, {"retry": RetryPolicy(tries_max=1)}), (AttemptEnd.SUCCEEDED, {})]
+)
+async def test_a_taker_asks_for_the_rules_of_the_queue_where_it_needs_the_task_alone(
+    end: AttemptEnd, own: dict[str, RetryPolicy]
+) -> None:
+    """The policy of its own, or rules of its own, leave out nothing of what the queue has told."""
+    world, process = await prepared(JOBS)
+    row = asking(world.row(500, queue="jobs"), NoticeRule((NoticeEvent.LATE,), "told"), **own)
+    await dispatched(world, process, [row])
+    await world.pass_ms(6_000, step_ms=100)
+    await process.crash()
+    process = await world.process("other")
+    assert not process.lane.dispatcher._queues.known(NAMESPACE, "jobs"), "else this shows nothing"
+    await finish(world, process, row, end)
+    await world.until(lambda: bool(told(world)))
+    assert events(world) == ["DEAD_LETTERED" if end is AttemptEnd.FAILED else "SUCCEEDED"]
+    await world.close()
+
+
+async def test_what_has_expired_waits_for_the_rules_of_its_queue() -> None:
+    world, process = await prepared(JOBS)
+    world.catalog.fail_next("get_queue", Unavailable("no catalog"), times=3)
+    row = world.row(500, queue="jobs")
+    row = asking(row, expires_ms=row.due_ms - 1)
+    await world.create(row, hint=process)
+    await world.until(lambda: bool(told(world)))
+    assert events(world) == ["EXPIRED"]
     await world.close()

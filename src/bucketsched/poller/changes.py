@@ -194,21 +194,26 @@ class Changes:
         assert attempt.end is not None, attempt
         if attempt.end in RETRIED_ENDS or report.notices:
             return True
-        name = attempt.namespace_id, report.queue
-        if not self._queues.known(*name) and not await self._queues.fetch(*name):
-            raise Unavailable("the queue's notices can't be read now")
-        return self._notifier.queue_wants(*name, EVENTS[attempt.end])
+        await self._know(attempt.namespace_id, report.queue)
+        return self._notifier.queue_wants(attempt.namespace_id, report.queue, EVENTS[attempt.end])
+
+    async def _know(self, namespace_id: bytes, queue: str) -> None:
+        """Its policy and its notices can be asked for afterwards. Raises Unavailable."""
+        if not self._queues.known(namespace_id, queue) and not await self._queues.fetch(namespace_id, queue):
+            raise Unavailable("the queue can't be read now")
 
     async def _outcome(self, owned: OwnedRange, ref: bytes, report: AttemptReport, row: TaskRow | None) -> Mutation:
         """What is journaled of a report. `row`: the attempt's, where its failure may be followed by another one."""
         attempt, outcome = report.attempt.clipped(), at_stage(ref, Stage.OUTCOME)
         assert attempt.end is not None, attempt
+        if row is not None:
+            await self._know(row.namespace_id, row.body.queue)  # a taker may not have met it
         if attempt.end not in RETRIED_ENDS:
             kind = FactKind.SUCCEEDED if attempt.end is AttemptEnd.SUCCEEDED else FactKind.EXPIRED
             told = self._notifier.of(row, EVENTS[attempt.end], attempt) if row is not None else ()
             return Mutation(owned, outcome, kind, _future(), None, encode_outcome(attempt), attempt, told)
         assert row is not None, report
-        due_ms = self._retry_due_ms(report, row, await self._policy(row))
+        due_ms = self._retry_due_ms(report, row, self._policy(row))
         if due_ms is None:
             told = self._notifier.of(row, NoticeEvent.DEAD_LETTERED, attempt)
             return Mutation(owned, outcome, FactKind.FAILED, _future(), None, encode_outcome(attempt), attempt, told)
@@ -230,14 +235,11 @@ class Changes:
         due_ms = max(attempt.ended_ms + pause_ms, self._clock.now_ms())
         return None if 0 < row.body.expires_ms < due_ms else due_ms
 
-    async def _policy(self, row: TaskRow) -> RetryPolicy:
-        """The task's, or its queue's. Raises Unavailable."""
+    def _policy(self, row: TaskRow) -> RetryPolicy:
+        """The task's, or its queue's, which is known."""
         if row.body.retry is not None:
             return row.body.retry
-        name = row.namespace_id, row.body.queue
-        if not self._queues.known(*name) and not await self._queues.fetch(*name):
-            raise Unavailable("the queue's retry policy can't be read now")
-        queue = self._queues.get(*name)
+        queue = self._queues.get(row.namespace_id, row.body.queue)
         return queue.retry_policy if queue is not None else DEFAULT_RETRY
 
     async def _repeated(self, owned: OwnedRange, attempt: Attempt) -> EndResult:

@@ -306,13 +306,13 @@ class Dispatcher:
         if not row.body.type:
             batch.failed.append((row, owned, "its body can't be decoded"))
             return 0
-        if 0 < row.body.expires_ms < batch.at_ms:
-            batch.expired.append((row, owned))
-            self._tell(batch, row, NoticeEvent.EXPIRED)
-            return 0
         name = (row.namespace_id, row.body.queue)
         if not self._queues.known(*name):
             self._set_aside(name, row, owned)
+            return 0
+        if 0 < row.body.expires_ms < batch.at_ms:
+            batch.expired.append((row, owned))
+            self._tell(batch, row, NoticeEvent.EXPIRED)
             return 0
         queue = self._queues.get(*name)
         if queue is None:
