@@ -22,6 +22,7 @@ class ReceivedMail:
     recipients: list[str]
     raw: bytes
     login: str
+    over_tls: bool
 
     @property
     def message(self) -> EmailMessage:
@@ -49,7 +50,9 @@ class MailReceiver:
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
         """See aiosmtpd."""
         login = session.auth_data.login.decode() if session.authenticated else ""
-        self.got.append(ReceivedMail(envelope.mail_from, envelope.rcpt_tos, envelope.original_content, login))
+        self.got.append(
+            ReceivedMail(envelope.mail_from, envelope.rcpt_tos, envelope.original_content, login, server.over_tls)
+        )
         return self.answers.pop(0) if self.answers else "250 taken"
 
     def authenticate(self, server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
@@ -58,16 +61,24 @@ class MailReceiver:
         return AuthResult(success=good, handled=False, auth_data=data if good else None)
 
 
+class _Server(SMTP):  # type: ignore[misc]
+    @property
+    def over_tls(self) -> bool:
+        return self.transport is not None and self.transport.get_extra_info("sslcontext") is not None
+
+
 @asynccontextmanager
-async def receiving_mail(auth: bool = False, tls: Any = None) -> AsyncIterator[MailReceiver]:
-    """Serves at a loopback port. `auth`: takes credentials, without TLS. `tls`: a context for STARTTLS."""
+async def receiving_mail(
+    port: int = 0, auth: bool = False, tls: Any = None, tls_at_once: bool = False
+) -> AsyncIterator[MailReceiver]:
+    """Serves at a loopback port. `auth`: takes credentials, without TLS. `tls`: a context for STARTTLS, or for all."""
     receiver = MailReceiver()
     more: dict[str, Any] = {"authenticator": receiver.authenticate, "auth_require_tls": False} if auth else {}
 
     def serve() -> SMTP:
-        return SMTP(receiver, hostname="mx.test", tls_context=tls, **more)
+        return _Server(receiver, hostname="mx.test", tls_context=None if tls_at_once else tls, **more)
 
-    server = await asyncio.get_running_loop().create_server(serve, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(serve, "127.0.0.1", port, ssl=tls if tls_at_once else None)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver

@@ -209,6 +209,13 @@ class Catalog(Protocol):
         """
         ...
 
+    async def update_settings(self, queue: Queue) -> None:
+        """Stores the queue's `sqs` or `email` in place of the former ones, where there is such a queue of its kind.
+
+        Raises likewise.
+        """
+        ...
+
     async def update_policy(self, queue: Queue) -> None:
         """Stores the queue's `policy` in place of the former one, where there is such a queue. Raises likewise."""
         ...

@@ -126,6 +126,22 @@ async def test_an_email_queue_is_read_back_with_all_its_settings(catalog: Catalo
     assert await catalog.list_queues(owner, "", 10) == [queue]
 
 
+async def test_settings_can_be_replaced_within_a_kind(catalog: Catalog) -> None:
+    owner = namespace_id()
+    sqs = Queue(owner, "tenant", "far", QueueKind.SQS, sqs=Sqs("https://h/q", "eu-central-1"))
+    email = Queue(owner, "tenant", "mails", QueueKind.EMAIL, email=Email("mx", "a@b", ("c@d",)))
+    worker = Queue(owner, "tenant", "work", QueueKind.WORKER)
+    for queue in (sqs, email, worker):
+        await catalog.create_queue(queue)
+    changed = replace(sqs, sqs=Sqs("https://h/other", "us-east-1"))
+    await catalog.update_settings(replace(changed, topic="another", partitions=9))
+    rewritten = replace(email, email=Email("mx2", "a@b", ("c@d",)))
+    await catalog.update_settings(rewritten)
+    for name in ("work", "nobody", "mails"):
+        await catalog.update_settings(replace(changed, name=name))
+    assert await catalog.list_queues(owner, "", 10) == [changed, rewritten, worker]
+
+
 async def test_the_first_queue_of_a_name_stays(catalog: Catalog) -> None:
     owner = namespace_id()
     first = new_queue(owner, "mails")

@@ -513,6 +513,10 @@ class SimCatalog:
         """See ports.Catalog."""
         await self._ask(lambda: at_once(self._catalog.update_webhook(queue)))
 
+    async def update_settings(self, queue: Queue) -> None:
+        """See ports.Catalog."""
+        await self._ask(lambda: at_once(self._catalog.update_settings(queue)))
+
     async def update_policy(self, queue: Queue) -> None:
         """See ports.Catalog."""
         await self._ask(lambda: at_once(self._catalog.update_policy(queue)))

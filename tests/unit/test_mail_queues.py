@@ -159,3 +159,15 @@ def test_credentials_are_of_the_servers_settings(monkeypatch: pytest.MonkeyPatch
     assert reach.smtp_servers == ("mx:587",)
     assert reach.smtp_logins["ses"].password.get_secret_value() == "hidden"
     assert "hidden" not in repr(settings) + repr(reach)
+
+
+async def test_settings_can_be_replaced(world: World) -> None:
+    await world.service.create(NEW)
+    run = [sys.executable, "-m", "bucketsched", "queue", "update-email", "mails", "--smtp-host", "mx2"]
+    run += ["--from", "s@b", "--to", "c@d", "--output", "json", "--address", world.address]
+    done = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["host"] == "mx2"
+    assert [queue.email for queue in world.told] == [SETTINGS, Settings("mx2", "s@b", ("c@d",))]
+    async with Client(world.address) as client:
+        changed = await client.update_settings("mails", Email("mx3", "s@b", ["c@d"]))
+    assert changed.email == Email("mx3", "s@b", ("c@d",))

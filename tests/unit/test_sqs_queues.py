@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from bucketsched import Client, QueueKind, Sqs
+from bucketsched import Client, Email, QueueKind, Sqs
 from bucketsched.adapters.memory.clock import ManualClock
 from bucketsched.adapters.memory.store import MemoryCatalog
 from bucketsched.api.info import InfoServicer
@@ -24,7 +24,7 @@ from bucketsched.core.sqs import Sqs as Settings
 from bucketsched.core.sqs_check import check_sqs
 from bucketsched.core.validation import Limits
 from bucketsched.encoding.queue_settings import decode_settings, encode_settings
-from bucketsched.errors import AlreadyExists, InvalidArgument, Unavailable
+from bucketsched.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from bucketsched.service.directory import Directory
 from bucketsched.service.queues import NewQueue, QueueService
 
@@ -179,3 +179,41 @@ def test_options_that_do_not_fit(arguments: list[str], said: str) -> None:
     done = CliRunner().invoke(command, ["create", "jobs", *arguments])
     assert done.exit_code == 2
     assert said in done.output
+
+
+async def test_settings_can_be_replaced(world: World) -> None:
+    await world.service.create(NEW)
+    async with Client(world.address) as client:
+        changed = await client.update_settings("jobs", Sqs(URL, "us-east-1", concurrency=7))
+        assert changed.sqs == (await client.get_queue("jobs")).sqs == Sqs(URL, "us-east-1", concurrency=7)
+    assert [queue.sqs for queue in world.told] == [SETTINGS, replace(SETTINGS, region="us-east-1", concurrency=7)]
+
+
+async def test_settings_that_do_not_fit_the_queue_are_refused(world: World) -> None:
+    await world.service.create(NEW)
+    await world.service.create(NewQueue("work", QueueKind.WORKER))
+    async with Client(world.address) as client:
+        for name, settings, error, field in (
+            ("jobs", Sqs(URL + ".fifo", "eu-central-1"), FailedPrecondition, "sqs.queue_url"),
+            ("jobs", Email("mx", "a@b", ["c@d"]), FailedPrecondition, "kind"),
+            ("work", Sqs(URL, "eu-central-1"), FailedPrecondition, "kind"),
+            ("jobs", Sqs(URL, ""), InvalidArgument, "sqs.region"),
+            ("jobs", Email("mx", "a@b"), InvalidArgument, "email.to"),
+            ("nobody", Sqs(URL, "eu-central-1"), NotFound, "name"),
+        ):
+            with pytest.raises(error) as caught:
+                await client.update_settings(name, settings)
+            assert caught.value.field == field
+    stored = await world.catalog.get_queue(b"n" * 16, "jobs")
+    assert stored is not None
+    assert stored.sqs == SETTINGS
+    assert len(world.told) == 1
+
+
+async def test_the_command_that_replaces_them(world: World) -> None:
+    await world.service.create(NEW)
+    run = [sys.executable, "-m", "bucketsched", "queue", "update-sqs", "jobs", "--queue-url", URL]
+    run += ["--region", "us-east-1", "--request-timeout", "3s", "--output", "json", "--address", world.address]
+    done = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, check=True)
+    shown = json.loads(done.stdout)
+    assert (shown["region"], shown["timeout"], shown["concurrency"]) == ("us-east-1", 3.0, 100)

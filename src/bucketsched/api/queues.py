@@ -44,6 +44,7 @@ class QueueServicer:
                 "GetQueue": unary(self.get_queue, pb.GetQueueRequest),
                 "ListQueues": unary(self.list_queues, pb.ListQueuesRequest),
                 "UpdateQueue": unary(self.update_queue, pb.UpdateQueueRequest),
+                "UpdateSettings": unary(self.update_settings, pb.UpdateSettingsRequest),
                 "UpdateWebhook": unary(self.update_webhook, pb.UpdateWebhookRequest),
             },
         )
@@ -72,6 +73,14 @@ class QueueServicer:
         policy = _policy(request.policy)
         queue = await self._queues.update_policy(request.namespace or DEFAULT_NAMESPACE, request.name, policy, paths)
         return pb.UpdateQueueResponse(queue=_message(queue))
+
+    async def update_settings(self, request: pb.UpdateSettingsRequest, context: Context) -> pb.UpdateSettingsResponse:
+        """The queue as it is from now on."""
+        if not request.WhichOneof("settings"):
+            raise InvalidArgument("settings", "must be given")
+        settings = sqs_of(request.sqs) if request.HasField("sqs") else email_of(request.email)
+        queue = await self._queues.update_settings(request.namespace or DEFAULT_NAMESPACE, request.name, settings)
+        return pb.UpdateSettingsResponse(queue=_message(queue))
 
     async def update_webhook(self, request: pb.UpdateWebhookRequest, context: Context) -> pb.UpdateWebhookResponse:
         """The queue as it is from now on."""

@@ -1,4 +1,4 @@
-"""`bucketsched queue`: create, get, list, update, update-webhook, make-secret."""
+"""`bucketsched queue`: create, get, list, update, update-webhook, update-sqs, update-email, make-secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .notice import described_notices, notify_option
 from .output import instant, show, show_all
 from .retry import RETRY_OPTIONS, described_retry, retry_of, retry_options
 from .sqs import described_sqs, sqs_of, sqs_options
-from .webhook import described, new_secret, webhook_of, webhook_options
+from .webhook import described, new_secret, request_options, webhook_of, webhook_options
 
 if TYPE_CHECKING:
     from ..client import NoticeRule, QueueInfo
@@ -116,6 +116,30 @@ def update_webhook(connection: Connection, name: str, **webhook: Any) -> None:
     if settings is None:
         raise click.UsageError("--url is needed")
     show(connection, _described(connection.call(lambda client: client.update_webhook(name, settings))))
+
+
+@queue.command("update-sqs")
+@click.argument("name")
+@sqs_options
+@request_options
+@connection_options
+def update_sqs(connection: Connection, name: str, **options: Any) -> None:
+    """Replace the settings of an SQS queue; all need saying. A FIFO queue stays one."""
+    settings = sqs_of(True, options)
+    assert settings is not None
+    show(connection, _described(connection.call(lambda client: client.update_settings(name, settings))))
+
+
+@queue.command("update-email")
+@click.argument("name")
+@email_options
+@request_options
+@connection_options
+def update_email(connection: Connection, name: str, **options: Any) -> None:
+    """Replace the settings of an e-mail queue; all need saying."""
+    settings = email_of(True, options)
+    assert settings is not None
+    show(connection, _described(connection.call(lambda client: client.update_settings(name, settings))))
 
 
 @queue.command("make-secret")

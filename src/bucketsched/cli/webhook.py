@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 SECRET_BYTES = 32
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_REQUEST_OPTIONS = [
+    click.option(
+        "--request-timeout",
+        "request_timeout",
+        type=LENGTH,
+        help="Kinds webhook, sqs, email: of one request [15s; email: 30s].",
+    ),
+    click.option("--concurrency", type=int, help="Kinds webhook, sqs, email: at once in each process [16, 100, 8]."),
+]
 _OPTIONS = [
     click.option("--url", default="", help="Kind webhook: where tasks are posted, https://... or http://..."),
     click.option(
@@ -25,8 +34,7 @@ _OPTIONS = [
         type=click.File(),
         help="Kind webhook: secrets that sign, whsec_..., one a line; - reads them from the standard input.",
     ),
-    click.option("--request-timeout", "request_timeout", type=LENGTH, help="Kind webhook: of one try [15s]."),
-    click.option("--concurrency", type=int, help="Kind webhook: requests at once in each process [16]."),
+    *_REQUEST_OPTIONS,
     click.option("--tries-max", type=int, help="Kind webhook: how often a task is tried [10]."),
     click.option(
         "--delay-first", type=LENGTH, help="Kind webhook: longest pause behind the first try; it doubles [1s]."
@@ -47,6 +55,13 @@ _OPTIONS = [
         help="Kind webhook: a network (CIDR) that is not public and may be posted to, if the server allows it, too.",
     ),
 ]
+
+
+def request_options(command: Command) -> Command:
+    """Adds those that other kinds have as well."""
+    for option in reversed(_REQUEST_OPTIONS):
+        command = option(command)
+    return command
 
 
 def webhook_options(command: Command) -> Command:

@@ -380,6 +380,21 @@ class Client:
         response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateQueue, message)
         return convert.queue(response.queue)
 
+    async def update_settings(self, name: str, settings: Sqs | Email) -> QueueInfo:
+        """Replaces the settings of a queue of kind SQS or EMAIL. Raises NotFound; FailedPrecondition for another kind,
+        and where a FIFO queue would become a standard one or the other way about.
+
+        Processes that deliver follow within seconds.
+        """
+        check_text("name", name)
+        message = queue_pb2.UpdateSettingsRequest(namespace=self.namespace, name=name)
+        if isinstance(settings, Sqs):
+            message.sqs.CopyFrom(sqs_message(settings))
+        else:
+            message.email.CopyFrom(email_message(settings))
+        response = await self._call(lambda channel: queue_pb2_grpc.QueueServiceStub(channel).UpdateSettings, message)
+        return convert.queue(response.queue)
+
     async def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
         """Replaces the settings of a webhook queue; without secrets among them it keeps its own. Raises NotFound.
 

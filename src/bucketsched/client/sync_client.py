@@ -307,6 +307,10 @@ class SyncClient:
         """See Client.update_queue."""
         return self._run(lambda: self._client.update_queue(name, retry=retry, notices=notices))
 
+    def update_settings(self, name: str, settings: Sqs | Email) -> QueueInfo:
+        """See Client.update_settings."""
+        return self._run(lambda: self._client.update_settings(name, settings))
+
     def update_webhook(self, name: str, webhook: Webhook) -> QueueInfo:
         """See Client.update_webhook."""
         return self._run(lambda: self._client.update_webhook(name, webhook))

@@ -90,6 +90,20 @@ class QueueService:
         self.on_pushed(changed)
         return changed
 
+    async def update_settings(self, namespace: str, name: str, settings: Sqs | Email) -> Queue:
+        """The queue with its settings replaced.
+
+        Raises InvalidArgument, NotFound, FailedPrecondition (another kind, FIFO or not FIFO) or Unavailable.
+        """
+        check_name(namespace, "namespace")
+        check_name(name, "name")
+        stored = await self._stored(namespace, name)
+        changed = _with_settings(stored, settings)
+        await self._catalog.update_settings(changed)
+        self._directory.learn(changed)
+        self.on_pushed(changed)
+        return changed
+
     async def update_policy(self, namespace: str, name: str, policy: QueuePolicy, fields: Collection[str]) -> Queue:
         """The queue with another policy, as far as `fields` of it are meant: `retry`, `notices`.
 
@@ -174,6 +188,21 @@ class QueueService:
                 continue
             if not set(other.topics).isdisjoint(queue.topics):
                 raise AlreadyExists("topic", f"is that of queue {name!r} in namespace {namespace_name!r}")
+
+
+def _with_settings(stored: Queue, settings: Sqs | Email) -> Queue:
+    """Raises InvalidArgument, FailedPrecondition."""
+    if isinstance(settings, Sqs):
+        check_sqs(settings)
+        if stored.sqs is None:
+            raise FailedPrecondition("kind", f"queue {stored.name!r} is of kind {stored.kind}, not SQS")
+        if settings.fifo != stored.sqs.fifo:
+            raise FailedPrecondition("sqs.queue_url", "must be of a FIFO queue exactly if the former one is")
+        return replace(stored, sqs=settings)
+    check_email(settings)
+    if stored.email is None:
+        raise FailedPrecondition("kind", f"queue {stored.name!r} is of kind {stored.kind}, not EMAIL")
+    return replace(stored, email=settings)
 
 
 def _check(new: NewQueue) -> None:

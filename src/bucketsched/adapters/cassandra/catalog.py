@@ -35,6 +35,7 @@ _STATEMENTS = {
     "queues": f"SELECT {_QUEUE} FROM @queues WHERE namespace_id = ? AND name > ? LIMIT ?",
     "create_queue": f"INSERT INTO @queues ({_QUEUE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS",
     "update_policy": "UPDATE @queues SET policy = ? WHERE namespace_id = ? AND name = ? IF EXISTS",
+    "update_settings": "UPDATE @queues SET settings = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
     "update_webhook": "UPDATE @queues SET webhook = ? WHERE namespace_id = ? AND name = ? IF kind = ?",
 }
 _SERIAL_READS = ("constants", "namespace", "queue")
@@ -131,6 +132,14 @@ class CassandraCatalog:
         values = (encode_webhook(queue.webhook), queue.namespace_id, queue.name, QueueKind.WEBHOOK.value)
         try:
             await self._session.write(self._statements["update_webhook"], values)
+        except (NotWritten, OutcomeUnknown) as error:
+            raise Unavailable(str(error)) from error
+
+    async def update_settings(self, queue: Queue) -> None:
+        """See Catalog. Raises Unavailable."""
+        values = (encode_settings(queue), queue.namespace_id, queue.name, queue.kind.value)
+        try:
+            await self._session.write(self._statements["update_settings"], values)
         except (NotWritten, OutcomeUnknown) as error:
             raise Unavailable(str(error)) from error
 

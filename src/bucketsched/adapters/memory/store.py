@@ -349,6 +349,14 @@ class MemoryCatalog(Faults):
             self._queues[queue.namespace_id, queue.name] = replace(stored, webhook=queue.webhook)
         self._leave(fault)
 
+    async def update_settings(self, queue: Queue) -> None:
+        """See Catalog."""
+        fault = await self._enter("update_settings")
+        stored = self._queues.get((queue.namespace_id, queue.name))
+        if stored is not None and stored.kind is queue.kind:
+            self._queues[queue.namespace_id, queue.name] = replace(stored, sqs=queue.sqs, email=queue.email)
+        self._leave(fault)
+
     async def update_policy(self, queue: Queue) -> None:
         """See Catalog."""
         fault = await self._enter("update_policy")

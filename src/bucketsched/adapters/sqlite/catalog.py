@@ -90,6 +90,13 @@ class SqliteCatalog:
         with as_unavailable():
             await self._database.write(lambda connection: connection.execute(update, parameters).rowcount)
 
+    async def update_settings(self, queue: Queue) -> None:
+        """See ports.Catalog. Raises Unavailable."""
+        update = "UPDATE queues SET settings = ? WHERE namespace_id = ? AND name = ? AND kind = ?"
+        parameters = (encode_settings(queue), queue.namespace_id, queue.name, queue.kind.value)
+        with as_unavailable():
+            await self._database.write(lambda connection: connection.execute(update, parameters).rowcount)
+
     async def update_policy(self, queue: Queue) -> None:
         """See ports.Catalog. Raises Unavailable."""
         update = "UPDATE queues SET policy = ? WHERE namespace_id = ? AND name = ?"

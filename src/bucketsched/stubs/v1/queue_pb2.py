@@ -28,17 +28,17 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ucketsched/v1/queue.proto\x12\x0e\x62ucketsched.v1\x1a\x19\x62ucketsched/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x02\n\x05Queue\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.QueueKind\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x13\n\x0breplication\x18\x06 \x01(\x05\x12\x17\n\x0fpriority_topics\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x07webhook\x18\t \x01(\x0b\x32\x17.bucketsched.v1.Webhook\x12+\n\x06policy\x18\n \x01(\x0b\x32\x1b.bucketsched.v1.QueuePolicy\x12 \n\x03sqs\x18\x0b \x01(\x0b\x32\x13.bucketsched.v1.Sqs\x12$\n\x05\x65mail\x18\x0c \x01(\x0b\x32\x15.bucketsched.v1.Email\"f\n\x0bQueuePolicy\x12*\n\x05retry\x18\x01 \x01(\x0b\x32\x1b.bucketsched.v1.RetryPolicy\x12+\n\x07notices\x18\x02 \x03(\x0b\x32\x1a.bucketsched.v1.NoticeRule\"\xcb\x02\n\x07Webhook\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0f\n\x07secrets\x18\x02 \x03(\t\x12\x14\n\x0csecret_count\x18\x03 \x01(\x05\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\x05 \x01(\x05\x12\x11\n\ttries_max\x18\x06 \x01(\x05\x12.\n\x0b\x64\x65lay_first\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tdelay_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x65lapsed_max\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10retried_statuses\x18\n \x03(\x05\x12\x10\n\x08networks\x18\x0b \x03(\t\"\xa1\x01\n\x03Sqs\x12\x11\n\tqueue_url\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x14\n\x0c\x65ndpoint_url\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tgroup_key\x18\x05 \x01(\t\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\"\xd5\x01\n\x05\x45mail\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\x05\x12%\n\x03tls\x18\x03 \x01(\x0e\x32\x18.bucketsched.v1.EmailTls\x12\x0c\n\x04\x66rom\x18\x04 \x01(\t\x12\n\n\x02to\x18\x05 \x03(\t\x12\x0e\n\x06to_key\x18\x06 \x01(\t\x12\x0f\n\x07subject\x18\x07 \x01(\t\x12\r\n\x05login\x18\x08 \x01(\t\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\n \x01(\x05\":\n\x12\x43reateQueueRequest\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\";\n\x13\x43reateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"a\n\x14UpdateWebhookRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\x07webhook\x18\x03 \x01(\x0b\x32\x17.bucketsched.v1.Webhook\"=\n\x15UpdateWebhookResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"\x93\x01\n\x12UpdateQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12+\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.bucketsched.v1.QueuePolicy\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\";\n\x13UpdateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"2\n\x0fGetQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"8\n\x10GetQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"M\n\x11ListQueuesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x16\x43reateNamespaceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x17\x43reateNamespaceResponse\x12,\n\tnamespace\x18\x01 \x01(\x0b\x32\x19.bucketsched.v1.Namespace\"\x17\n\x15ListNamespacesRequest\"G\n\x16ListNamespacesResponse\x12-\n\nnamespaces\x18\x01 \x03(\x0b\x32\x19.bucketsched.v1.Namespace*\x96\x01\n\tQueueKind\x12\x1a\n\x16QUEUE_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10QUEUE_KIND_KAFKA\x10\x01\x12\x15\n\x11QUEUE_KIND_WORKER\x10\x02\x12\x16\n\x12QUEUE_KIND_WEBHOOK\x10\x03\x12\x12\n\x0eQUEUE_KIND_SQS\x10\x04\x12\x14\n\x10QUEUE_KIND_EMAIL\x10\x05*d\n\x08\x45mailTls\x12\x19\n\x15\x45MAIL_TLS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45MAIL_TLS_STARTTLS\x10\x01\x12\x11\n\rEMAIL_TLS_TLS\x10\x02\x12\x12\n\x0e\x45MAIL_TLS_NONE\x10\x03\x32\xc0\x03\n\x0cQueueService\x12V\n\x0b\x43reateQueue\x12\".bucketsched.v1.CreateQueueRequest\x1a#.bucketsched.v1.CreateQueueResponse\x12M\n\x08GetQueue\x12\x1f.bucketsched.v1.GetQueueRequest\x1a .bucketsched.v1.GetQueueResponse\x12S\n\nListQueues\x12!.bucketsched.v1.ListQueuesRequest\x1a\".bucketsched.v1.ListQueuesResponse\x12\\\n\rUpdateWebhook\x12$.bucketsched.v1.UpdateWebhookRequest\x1a%.bucketsched.v1.UpdateWebhookResponse\x12V\n\x0bUpdateQueue\x12\".bucketsched.v1.UpdateQueueRequest\x1a#.bucketsched.v1.UpdateQueueResponse2\xd7\x01\n\x10NamespaceService\x12\x62\n\x0f\x43reateNamespace\x12&.bucketsched.v1.CreateNamespaceRequest\x1a\'.bucketsched.v1.CreateNamespaceResponse\x12_\n\x0eListNamespaces\x12%.bucketsched.v1.ListNamespacesRequest\x1a&.bucketsched.v1.ListNamespacesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x62ucketsched/v1/queue.proto\x12\x0e\x62ucketsched.v1\x1a\x19\x62ucketsched/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x02\n\x05Queue\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.bucketsched.v1.QueueKind\x12\r\n\x05topic\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x13\n\x0breplication\x18\x06 \x01(\x05\x12\x17\n\x0fpriority_topics\x18\x07 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x07webhook\x18\t \x01(\x0b\x32\x17.bucketsched.v1.Webhook\x12+\n\x06policy\x18\n \x01(\x0b\x32\x1b.bucketsched.v1.QueuePolicy\x12 \n\x03sqs\x18\x0b \x01(\x0b\x32\x13.bucketsched.v1.Sqs\x12$\n\x05\x65mail\x18\x0c \x01(\x0b\x32\x15.bucketsched.v1.Email\"f\n\x0bQueuePolicy\x12*\n\x05retry\x18\x01 \x01(\x0b\x32\x1b.bucketsched.v1.RetryPolicy\x12+\n\x07notices\x18\x02 \x03(\x0b\x32\x1a.bucketsched.v1.NoticeRule\"\xcb\x02\n\x07Webhook\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0f\n\x07secrets\x18\x02 \x03(\t\x12\x14\n\x0csecret_count\x18\x03 \x01(\x05\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\x05 \x01(\x05\x12\x11\n\ttries_max\x18\x06 \x01(\x05\x12.\n\x0b\x64\x65lay_first\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tdelay_max\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0b\x65lapsed_max\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10retried_statuses\x18\n \x03(\x05\x12\x10\n\x08networks\x18\x0b \x03(\t\"\xa1\x01\n\x03Sqs\x12\x11\n\tqueue_url\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x14\n\x0c\x65ndpoint_url\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tgroup_key\x18\x05 \x01(\t\x12*\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\x05\"\xd5\x01\n\x05\x45mail\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\x05\x12%\n\x03tls\x18\x03 \x01(\x0e\x32\x18.bucketsched.v1.EmailTls\x12\x0c\n\x04\x66rom\x18\x04 \x01(\t\x12\n\n\x02to\x18\x05 \x03(\t\x12\x0e\n\x06to_key\x18\x06 \x01(\t\x12\x0f\n\x07subject\x18\x07 \x01(\t\x12\r\n\x05login\x18\x08 \x01(\t\x12*\n\x07timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63oncurrency\x18\n \x01(\x05\":\n\x12\x43reateQueueRequest\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\";\n\x13\x43reateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"a\n\x14UpdateWebhookRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\x07webhook\x18\x03 \x01(\x0b\x32\x17.bucketsched.v1.Webhook\"=\n\x15UpdateWebhookResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"\x90\x01\n\x15UpdateSettingsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x03sqs\x18\x03 \x01(\x0b\x32\x13.bucketsched.v1.SqsH\x00\x12&\n\x05\x65mail\x18\x04 \x01(\x0b\x32\x15.bucketsched.v1.EmailH\x00\x42\n\n\x08settings\">\n\x16UpdateSettingsResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"\x93\x01\n\x12UpdateQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12+\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.bucketsched.v1.QueuePolicy\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\";\n\x13UpdateQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"2\n\x0fGetQueueRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"8\n\x10GetQueueResponse\x12$\n\x05queue\x18\x01 \x01(\x0b\x32\x15.bucketsched.v1.Queue\"M\n\x11ListQueuesRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"T\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.bucketsched.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\tNamespace\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\x16\x43reateNamespaceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"G\n\x17\x43reateNamespaceResponse\x12,\n\tnamespace\x18\x01 \x01(\x0b\x32\x19.bucketsched.v1.Namespace\"\x17\n\x15ListNamespacesRequest\"G\n\x16ListNamespacesResponse\x12-\n\nnamespaces\x18\x01 \x03(\x0b\x32\x19.bucketsched.v1.Namespace*\x96\x01\n\tQueueKind\x12\x1a\n\x16QUEUE_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10QUEUE_KIND_KAFKA\x10\x01\x12\x15\n\x11QUEUE_KIND_WORKER\x10\x02\x12\x16\n\x12QUEUE_KIND_WEBHOOK\x10\x03\x12\x12\n\x0eQUEUE_KIND_SQS\x10\x04\x12\x14\n\x10QUEUE_KIND_EMAIL\x10\x05*d\n\x08\x45mailTls\x12\x19\n\x15\x45MAIL_TLS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45MAIL_TLS_STARTTLS\x10\x01\x12\x11\n\rEMAIL_TLS_TLS\x10\x02\x12\x12\n\x0e\x45MAIL_TLS_NONE\x10\x03\x32\xa1\x04\n\x0cQueueService\x12V\n\x0b\x43reateQueue\x12\".bucketsched.v1.CreateQueueRequest\x1a#.bucketsched.v1.CreateQueueResponse\x12M\n\x08GetQueue\x12\x1f.bucketsched.v1.GetQueueRequest\x1a .bucketsched.v1.GetQueueResponse\x12S\n\nListQueues\x12!.bucketsched.v1.ListQueuesRequest\x1a\".bucketsched.v1.ListQueuesResponse\x12\\\n\rUpdateWebhook\x12$.bucketsched.v1.UpdateWebhookRequest\x1a%.bucketsched.v1.UpdateWebhookResponse\x12_\n\x0eUpdateSettings\x12%.bucketsched.v1.UpdateSettingsRequest\x1a&.bucketsched.v1.UpdateSettingsResponse\x12V\n\x0bUpdateQueue\x12\".bucketsched.v1.UpdateQueueRequest\x1a#.bucketsched.v1.UpdateQueueResponse2\xd7\x01\n\x10NamespaceService\x12\x62\n\x0f\x43reateNamespace\x12&.bucketsched.v1.CreateNamespaceRequest\x1a\'.bucketsched.v1.CreateNamespaceResponse\x12_\n\x0eListNamespaces\x12%.bucketsched.v1.ListNamespacesRequest\x1a&.bucketsched.v1.ListNamespacesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'bucketsched.v1.queue_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUEUEKIND']._serialized_start=2420
-  _globals['_QUEUEKIND']._serialized_end=2570
-  _globals['_EMAILTLS']._serialized_start=2572
-  _globals['_EMAILTLS']._serialized_end=2672
+  _globals['_QUEUEKIND']._serialized_start=2631
+  _globals['_QUEUEKIND']._serialized_end=2781
+  _globals['_EMAILTLS']._serialized_start=2783
+  _globals['_EMAILTLS']._serialized_end=2883
   _globals['_QUEUE']._serialized_start=173
   _globals['_QUEUE']._serialized_end=543
   _globals['_QUEUEPOLICY']._serialized_start=545
@@ -57,30 +57,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPDATEWEBHOOKREQUEST']._serialized_end=1581
   _globals['_UPDATEWEBHOOKRESPONSE']._serialized_start=1583
   _globals['_UPDATEWEBHOOKRESPONSE']._serialized_end=1644
-  _globals['_UPDATEQUEUEREQUEST']._serialized_start=1647
-  _globals['_UPDATEQUEUEREQUEST']._serialized_end=1794
-  _globals['_UPDATEQUEUERESPONSE']._serialized_start=1796
-  _globals['_UPDATEQUEUERESPONSE']._serialized_end=1855
-  _globals['_GETQUEUEREQUEST']._serialized_start=1857
-  _globals['_GETQUEUEREQUEST']._serialized_end=1907
-  _globals['_GETQUEUERESPONSE']._serialized_start=1909
-  _globals['_GETQUEUERESPONSE']._serialized_end=1965
-  _globals['_LISTQUEUESREQUEST']._serialized_start=1967
-  _globals['_LISTQUEUESREQUEST']._serialized_end=2044
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=2046
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=2130
-  _globals['_NAMESPACE']._serialized_start=2132
-  _globals['_NAMESPACE']._serialized_end=2206
-  _globals['_CREATENAMESPACEREQUEST']._serialized_start=2208
-  _globals['_CREATENAMESPACEREQUEST']._serialized_end=2246
-  _globals['_CREATENAMESPACERESPONSE']._serialized_start=2248
-  _globals['_CREATENAMESPACERESPONSE']._serialized_end=2319
-  _globals['_LISTNAMESPACESREQUEST']._serialized_start=2321
-  _globals['_LISTNAMESPACESREQUEST']._serialized_end=2344
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=2346
-  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=2417
-  _globals['_QUEUESERVICE']._serialized_start=2675
-  _globals['_QUEUESERVICE']._serialized_end=3123
-  _globals['_NAMESPACESERVICE']._serialized_start=3126
-  _globals['_NAMESPACESERVICE']._serialized_end=3341
+  _globals['_UPDATESETTINGSREQUEST']._serialized_start=1647
+  _globals['_UPDATESETTINGSREQUEST']._serialized_end=1791
+  _globals['_UPDATESETTINGSRESPONSE']._serialized_start=1793
+  _globals['_UPDATESETTINGSRESPONSE']._serialized_end=1855
+  _globals['_UPDATEQUEUEREQUEST']._serialized_start=1858
+  _globals['_UPDATEQUEUEREQUEST']._serialized_end=2005
+  _globals['_UPDATEQUEUERESPONSE']._serialized_start=2007
+  _globals['_UPDATEQUEUERESPONSE']._serialized_end=2066
+  _globals['_GETQUEUEREQUEST']._serialized_start=2068
+  _globals['_GETQUEUEREQUEST']._serialized_end=2118
+  _globals['_GETQUEUERESPONSE']._serialized_start=2120
+  _globals['_GETQUEUERESPONSE']._serialized_end=2176
+  _globals['_LISTQUEUESREQUEST']._serialized_start=2178
+  _globals['_LISTQUEUESREQUEST']._serialized_end=2255
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=2257
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=2341
+  _globals['_NAMESPACE']._serialized_start=2343
+  _globals['_NAMESPACE']._serialized_end=2417
+  _globals['_CREATENAMESPACEREQUEST']._serialized_start=2419
+  _globals['_CREATENAMESPACEREQUEST']._serialized_end=2457
+  _globals['_CREATENAMESPACERESPONSE']._serialized_start=2459
+  _globals['_CREATENAMESPACERESPONSE']._serialized_end=2530
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=2532
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=2555
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=2557
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=2628
+  _globals['_QUEUESERVICE']._serialized_start=2886
+  _globals['_QUEUESERVICE']._serialized_end=3431
+  _globals['_NAMESPACESERVICE']._serialized_start=3434
+  _globals['_NAMESPACESERVICE']._serialized_end=3649
 # @@protoc_insertion_point(module_scope)

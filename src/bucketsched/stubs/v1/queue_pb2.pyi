@@ -448,6 +448,63 @@ class UpdateWebhookResponse(_message.Message):
 Global___UpdateWebhookResponse: _TypeAlias = UpdateWebhookResponse  # noqa: Y015
 
 @_typing.final
+class UpdateSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SQS_FIELD_NUMBER: _builtins.int
+    EMAIL_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: "default"."""
+    name: _builtins.str
+    @_builtins.property
+    def sqs(self) -> Global___Sqs:
+        """Of kind SQS. A FIFO queue stays one, as does a standard queue."""
+
+    @_builtins.property
+    def email(self) -> Global___Email:
+        """Of kind EMAIL."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        sqs: Global___Sqs | None = ...,
+        email: Global___Email | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["email", b"email", "settings", b"settings", "sqs", b"sqs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["email", b"email", "name", b"name", "namespace", b"namespace", "settings", b"settings", "sqs", b"sqs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_settings: _TypeAlias = _typing.Literal["sqs", "email"]  # noqa: Y015
+    _WhichOneofArgType_settings: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_settings) -> _WhichOneofReturnType_settings | None: ...
+
+Global___UpdateSettingsRequest: _TypeAlias = UpdateSettingsRequest  # noqa: Y015
+
+@_typing.final
+class UpdateSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queue(self) -> Global___Queue: ...
+    def __init__(
+        self,
+        *,
+        queue: Global___Queue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSettingsResponse: _TypeAlias = UpdateSettingsResponse  # noqa: Y015
+
+@_typing.final
 class UpdateQueueRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

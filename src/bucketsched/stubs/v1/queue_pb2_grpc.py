@@ -55,6 +55,11 @@ class QueueServiceStub:
                 request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
                 response_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
                 _registered_method=True)
+        self.UpdateSettings = channel.unary_unary(
+                '/bucketsched.v1.QueueService/UpdateSettings',
+                request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsRequest.SerializeToString,
+                response_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsResponse.FromString,
+                _registered_method=True)
         self.UpdateQueue = channel.unary_unary(
                 '/bucketsched.v1.QueueService/UpdateQueue',
                 request_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateQueueRequest.SerializeToString,
@@ -92,6 +97,14 @@ class QueueServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateSettings(self, request, context):
+        """Replaces the settings of a queue of kind SQS or EMAIL; those that are left out get their defaults. Delivering
+        processes follow within seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateQueue(self, request, context):
         """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds.
         """
@@ -121,6 +134,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.UpdateWebhook,
                     request_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.FromString,
                     response_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.SerializeToString,
+            ),
+            'UpdateSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSettings,
+                    request_deserializer=bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsRequest.FromString,
+                    response_serializer=bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsResponse.SerializeToString,
             ),
             'UpdateQueue': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateQueue,
@@ -237,6 +255,33 @@ class QueueService:
             '/bucketsched.v1.QueueService/UpdateWebhook',
             bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookRequest.SerializeToString,
             bucketsched_dot_v1_dot_queue__pb2.UpdateWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/bucketsched.v1.QueueService/UpdateSettings',
+            bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsRequest.SerializeToString,
+            bucketsched_dot_v1_dot_queue__pb2.UpdateSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

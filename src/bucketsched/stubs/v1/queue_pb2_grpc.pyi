@@ -40,6 +40,10 @@ class QueueServiceStub:
     """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
     Delivering processes follow within seconds.
     """
+    UpdateSettings: _grpc.UnaryUnaryMultiCallable[_queue_pb2.UpdateSettingsRequest, _queue_pb2.UpdateSettingsResponse]
+    """Replaces the settings of a queue of kind SQS or EMAIL; those that are left out get their defaults. Delivering
+    processes follow within seconds.
+    """
     UpdateQueue: _grpc.UnaryUnaryMultiCallable[_queue_pb2.UpdateQueueRequest, _queue_pb2.UpdateQueueResponse]
     """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds."""
 
@@ -54,6 +58,10 @@ class QueueServiceAsyncStub(QueueServiceStub):
     UpdateWebhook: _aio.UnaryUnaryMultiCallable[_queue_pb2.UpdateWebhookRequest, _queue_pb2.UpdateWebhookResponse]  # type: ignore[assignment]
     """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
     Delivering processes follow within seconds.
+    """
+    UpdateSettings: _aio.UnaryUnaryMultiCallable[_queue_pb2.UpdateSettingsRequest, _queue_pb2.UpdateSettingsResponse]  # type: ignore[assignment]
+    """Replaces the settings of a queue of kind SQS or EMAIL; those that are left out get their defaults. Delivering
+    processes follow within seconds.
     """
     UpdateQueue: _aio.UnaryUnaryMultiCallable[_queue_pb2.UpdateQueueRequest, _queue_pb2.UpdateQueueResponse]  # type: ignore[assignment]
     """Changes the policy of a queue. It holds for tasks that are there already, too: owners follow within seconds."""
@@ -90,6 +98,16 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_queue_pb2.UpdateWebhookResponse, _abc.Awaitable[_queue_pb2.UpdateWebhookResponse]]:
         """Replaces the settings of a webhook queue; those that are left out get their defaults, except secrets, which stay.
         Delivering processes follow within seconds.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateSettings(
+        self,
+        request: _queue_pb2.UpdateSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queue_pb2.UpdateSettingsResponse, _abc.Awaitable[_queue_pb2.UpdateSettingsResponse]]:
+        """Replaces the settings of a queue of kind SQS or EMAIL; those that are left out get their defaults. Delivering
+        processes follow within seconds.
         """
 
     @_abc_1.abstractmethod
