@@ -12,7 +12,7 @@ from tests.acceptance import notices
 from tests.acceptance.notices import Told, fails, queue_of
 from tests.acceptance.outcomes import working
 from tests.acceptance.test_embedded import Server
-from tests.nodes import until, until_state
+from tests.nodes import until, until_ms, until_state
 from tests.webhook_receiver import receiving
 
 from bucketsched import Client, NoticeEvent, NoticeRule, QueueKind, TaskState, Webhook
@@ -70,6 +70,25 @@ async def test_a_dead_letter_is_posted_to_a_webhook(client: Client) -> None:
         )
         told.take(got.body)
     assert told.counts() == {(task_id, "DEAD_LETTERED"): 1 for task_id in tasks}
+
+
+async def test_what_is_late_as_the_process_was_down_is_told(server: Server) -> None:
+    """By each rule that calls it late."""
+    told = Told()
+    first = await server.start()
+    async with Client(server.address) as client:
+        queue, target = await queue_of(client), await queue_of(client)
+        late = [NoticeEvent.LATE]
+        rules = [NoticeRule(late, target, 0.5), NoticeRule(late, await queue_of(client), 3_600)]
+        task = await client.create("t", queue=queue, delay=0.5, notices=rules)
+        await first.kill()
+        await until_ms(task.due_ms + 1_000)
+        await server.start()
+        async with working(client, target, lambda notice: told.take(notice.payload)):
+            await until(lambda: told.got, "it is told that it is late")
+    ((_, notice),) = told.got
+    assert (notice["task_id"], notice["event"], notice["late_ms"] > 500) == (task.id, "LATE", True)
+    assert kinds(server)[FactKind.SPAWNED] == 1
 
 
 async def test_a_notice_arrives_once_where_the_process_dies_before_it_leaves(server: Server) -> None:

@@ -14,7 +14,17 @@ from tests.acceptance.notices import fails, queue_of
 from tests.acceptance.outcomes import working
 from tests.nodes import Cluster, until, until_state
 
-from bucketsched import Client, NoticeEvent, NoticeRule, QueueInfo, QueueKind, TaskState
+from bucketsched import (
+    Client,
+    CreatedTask,
+    NewTask,
+    NoticeEvent,
+    NoticeRule,
+    QueueInfo,
+    QueueKind,
+    RetryPolicy,
+    TaskState,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -76,16 +86,19 @@ async def test_changed_rules_are_followed(client: Client) -> None:
 
 
 async def test_a_dead_letter_topic_has_each_of_them_once_though_an_owner_dies(cluster: Cluster, client: Client) -> None:
-    """By a rule of the queue."""
+    """By a rule of the queue, which a taker has to ask for also where tasks have policies of their own."""
     letters = await client.create_queue("dead-letters", QueueKind.KAFKA, partitions=2)
     rule = NoticeRule([NoticeEvent.DEAD_LETTERED], letters.name)
     queue = await queue_of(client, notices=[rule])
     async with working(client, queue, fails) as given:
-        tasks = [await client.create("t", b"payload", queue=queue, delay=number / 20) for number in range(LETTERS)]
+        own = [None, RetryPolicy(max_attempts=1)] * (LETTERS // 2)
+        new = [NewTask("t", b"payload", queue, delay=number / 20, retry=retry) for number, retry in enumerate(own)]
+        tasks = [task for task in await client.create_many(new) if isinstance(task, CreatedTask)]
         await until(lambda: len(given) > LETTERS // 3, "a part of them has failed")
         await cluster.processes[1].kill()
         for task in tasks:
             await until_state(client, task, TaskState.FAILED)
+    assert len(tasks) == LETTERS
     records = await read(cluster, letters, LETTERS)
     assert Counter(json.loads(value)["task_id"] for _, value in records) == Counter(task.id for task in tasks)
     assert {headers["ce_type"] for headers, _ in records} == {b"bucketsched.dead-lettered"}
