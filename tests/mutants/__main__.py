@@ -19,6 +19,7 @@ from .move_guards import MOVE_GUARDS
 from .notice_guards import NOTICE_GUARDS
 from .outcome_guards import OUTCOME_GUARDS
 from .ownership_guards import OWNERSHIP_GUARDS
+from .push_guards import PUSH_GUARDS
 from .recovery_guards import RECOVERY_GUARDS
 from .rest_guards import REST_GUARDS
 from .webhook_guards import WEBHOOK_GUARDS
@@ -78,7 +79,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     guards = [*GUARDS, *DELIVERY_GUARDS, *OWNERSHIP_GUARDS, *MOVE_GUARDS, *RECOVERY_GUARDS, *CLOCK_GUARDS, *REST_GUARDS]
-    guards += [*WEBHOOK_GUARDS, *OUTCOME_GUARDS, *NOTICE_GUARDS, *EXECUTION_GUARDS]
+    guards += [*WEBHOOK_GUARDS, *OUTCOME_GUARDS, *NOTICE_GUARDS, *EXECUTION_GUARDS, *PUSH_GUARDS]
     chosen = [g for g in guards if not arguments.names or g.name in arguments.names]
     if arguments.list:
         print("\n".join(f"{g.name:44} {g.why}" for g in chosen))

@@ -4,7 +4,7 @@ The jars come from Maven Central once (`Jars`), each server knows its own config
 that it answers (`Cassandra`, `Kafka`, `ZooKeeper`), and a `Stack` keeps one of each, or several by another `Layout`,
 with their ports and their files in one folder. Servers are told by process id and start time, so that nothing else is
 ever signalled. They outlive whoever started them, except those of `own_stack`, which end with its user, however it
-ends.
+ends. So does an `own_elasticmq`, which speaks SQS for the tests of such queues, and is no part of a stack.
 
 Only the standard library is used, so that a stack can be started before anything is installed.
 """

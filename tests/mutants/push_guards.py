@@ -1,0 +1,191 @@
+"""The guards of what is pushed to SQS and to mail servers."""
+
+from __future__ import annotations
+
+from .guards import Guard
+
+SQS_MESSAGE, SQS_FEED = "tests/unit/test_sqs_message.py", "tests/unit/test_sqs_feed.py"
+SQS_SENDER, SQS_QUEUES = "tests/unit/test_sqs_sender.py", "tests/unit/test_sqs_queues.py"
+MAIL_MESSAGE, MAIL_FEED = "tests/unit/test_mail_message.py", "tests/unit/test_mail_feed.py"
+MAIL_SENDER = "tests/unit/test_mail_sender.py"
+
+PUSH_GUARDS = [
+    # ---------------------------------------------------------------- SQS
+    Guard(
+        "what-sqs-refuses-is-base64",
+        "characters outside of XML's fail every attempt",
+        "core/sqs_message.py",
+        "if text and not _NOT_IN_SQS.search(text):",
+        "if text:",
+        (SQS_MESSAGE,),
+    ),
+    Guard(
+        "no-attribute-is-empty",
+        "SQS refuses the message",
+        "core/sqs_message.py",
+        "for key, value in attributes.items() if value}",
+        "for key, value in attributes.items()}",
+        (SQS_MESSAGE,),
+    ),
+    Guard(
+        "requests-are-bounded-in-bytes",
+        "what is too large for a request is not too large for itself",
+        "core/sqs_message.py",
+        " or size + message.size > BATCH_BYTES_MAX",
+        "",
+        (SQS_MESSAGE,),
+    ),
+    Guard(
+        "groups-are-names-that-sqs-takes",
+        "a tenant's name with a blank would fail all its tasks",
+        "core/sqs_message.py",
+        "return group if is_group(group) else sha256(group.encode()).hexdigest()",
+        "return group",
+        (SQS_MESSAGE,),
+    ),
+    Guard(
+        "one-deduplication-id-for-all-attempts",
+        "an attempt that is repeated must add nothing",
+        "core/sqs_message.py",
+        "return SqsMessage(body, present, group_of(event, sqs), name)",
+        'return SqsMessage(body, present, group_of(event, sqs), f"{name}/{event.attempt}")',
+        (SQS_MESSAGE,),
+    ),
+    Guard(
+        "a-group-has-one-request-at-a-time",
+        "requests that are under way together arrive in any order",
+        "delivery/sqs_feed.py",
+        "        if waiting is not None:\n            waiting.append((lease, message))\n            return\n",
+        "",
+        (SQS_FEED,),
+    ),
+    Guard(
+        "one-bad-message-fails-alone",
+        "others of its request are not at fault",
+        "delivery/sqs_feed.py",
+        "if answer.whole and len(batch) > 1 and answer.sent[0].final:",
+        "if False:",
+        (SQS_FEED,),
+    ),
+    Guard(
+        "too-large-is-not-sent",
+        "it spoils its request, again and again",
+        "delivery/sqs_feed.py",
+        "if message.size <= MESSAGE_BYTES_MAX:",
+        "if True:",
+        (SQS_FEED,),
+    ),
+    Guard(
+        "what-the-answer-forgets-is-not-sent",
+        "a task would have succeeded that nobody has got",
+        "adapters/sqs/sender.py",
+        'return Sent("Unanswered", "the answer does not speak of this message")',
+        "return Sent()",
+        (SQS_SENDER,),
+    ),
+    Guard(
+        "endpoints-are-for-the-server-to-allow",
+        "the process's credentials sign what is sent there",
+        "adapters/sqs/sender.py",
+        "and sqs.endpoint_url not in self._endpoints:",
+        "and False:",
+        (SQS_SENDER,),
+    ),
+    Guard(
+        "sqs-requests-are-made-once",
+        "attempts are counted by the owner, not by the library",
+        "adapters/sqs/sender.py",
+        '        retries={"total_max_attempts": 1},\n',
+        "",
+        (SQS_SENDER,),
+    ),
+    Guard(
+        "a-fifo-queue-stays-one",
+        "messages with groups are lined up for it",
+        "service/queues.py",
+        "if settings.fifo != stored.sqs.fifo:",
+        "if False:",
+        (SQS_QUEUES,),
+    ),
+    # ---------------------------------------------------------------- e-mail
+    Guard(
+        "subjects-are-one-line",
+        "a task's type must not make headers",
+        "core/mail_subject.py",
+        '_GAPS.sub(" ", text).strip()',
+        "text.strip()",
+        (MAIL_MESSAGE,),
+    ),
+    Guard(
+        "braces-have-names-only",
+        "attributes of objects are none of a subject's business",
+        "core/mail_subject.py",
+        "(name not in NAMES or form or conversion)",
+        "(form or conversion)",
+        (MAIL_MESSAGE,),
+    ),
+    Guard(
+        "recipients-are-addresses",
+        "metadata must not add recipients",
+        "core/mail_message.py",
+        "return (named,) if is_address(named) else ()",
+        "return (named,)",
+        (MAIL_MESSAGE,),
+    ),
+    Guard(
+        "only-notices-speak-for-others",
+        "a payload would choose the words of a subject",
+        "core/mail_message.py",
+        "if event.type.startswith(TYPE_PREFIX) and isinstance(found, dict):",
+        "if isinstance(found, dict):",
+        (MAIL_MESSAGE,),
+    ),
+    Guard(
+        "mail-servers-are-for-the-server-to-allow",
+        "queues could connect to anything",
+        "adapters/smtp/sender.py",
+        "if self._servers is not None and email.server not in self._servers:",
+        "if False:",
+        (MAIL_SENDER,),
+    ),
+    Guard(
+        "mails-in-the-clear-stay-here",
+        "where nothing was allowed by name",
+        "adapters/smtp/sender.py",
+        "if plain and self._servers is None:",
+        "if False:",
+        (MAIL_SENDER,),
+    ),
+    Guard(
+        "a-login-is-for-one-server",
+        "a queue could have the password sent to itself",
+        "adapters/smtp/sender.py",
+        "if login is None or login.server != email.server:",
+        "if login is None:",
+        (MAIL_SENDER,),
+    ),
+    Guard(
+        "passwords-go-over-tls",
+        "everybody on the way reads them",
+        "adapters/smtp/sender.py",
+        '        if plain:\n            return "credentials are sent over TLS only"\n',
+        "",
+        (MAIL_SENDER,),
+    ),
+    Guard(
+        "wrong-credentials-are-not-final",
+        "operators set them right, and tasks wait",
+        "adapters/smtp/sender.py",
+        "return MailAnswer(int(error.code), said, about_us=True)",
+        "return MailAnswer(int(error.code), said)",
+        (MAIL_SENDER,),
+    ),
+    Guard(
+        "no-mail-without-a-recipient",
+        "the server would refuse it, after all attempts",
+        "delivery/mail_feed.py",
+        "if not mail.recipients:",
+        "if False:",
+        (MAIL_FEED,),
+    ),
+]
