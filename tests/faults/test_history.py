@@ -26,6 +26,15 @@ from tests.faults.report import summary
 
 BODY = Body("f", "p", "m", "text/plain", 1, 500)
 CHANGE = Change(payload="p", expected=0)
+ASKED: list[Event] = [
+    {"e": "start", "n": 1, "op": "create", "id": "a", "t": 100, "queue": "orders", "body": BODY},
+    {"e": "start", "n": 2, "op": "cancel", "id": "a", "t": 110},
+    {"e": "end", "n": 1, "outcome": "ok", "t": 120},
+    {"e": "start", "n": 3, "op": "create", "id": "", "t": 130, "body": BODY, "key": "k", "delay": 50},
+    {"e": "start", "n": 4, "op": "update", "id": "a", "t": 130, "change": CHANGE},
+    {"e": "end", "n": 3, "outcome": "ok", "t": 140, "id": "b", "due": 185},
+    {"e": "end", "n": 4, "outcome": "updated", "t": 140, "version": [1, BODY]},
+]
 
 
 async def test_what_is_recorded_is_in_the_file(tmp_path: Path) -> None:
@@ -69,15 +78,7 @@ def test_a_run_is_put_together(tmp_path: Path) -> None:
     row = Row(1, 3, Dispatch("a", 0, 1), True, frozenset({EntryKind.DISPATCHED}))
     unseen = sent | {"place": ["orders", 0, 5]}
     files: dict[str, list[Event]] = {
-        assembling.LOAD: [
-            {"e": "start", "n": 1, "op": "create", "id": "a", "t": 100, "queue": "orders", "body": BODY},
-            {"e": "start", "n": 2, "op": "cancel", "id": "a", "t": 110},
-            {"e": "end", "n": 1, "outcome": "ok", "t": 120},
-            {"e": "start", "n": 3, "op": "create", "id": "", "t": 130, "body": BODY, "key": "k", "delay": 50},
-            {"e": "start", "n": 4, "op": "update", "id": "a", "t": 130, "change": CHANGE},
-            {"e": "end", "n": 3, "outcome": "ok", "t": 140, "id": "b", "due": 185},
-            {"e": "end", "n": 4, "outcome": "updated", "t": 140, "version": [1, BODY]},
-        ],
+        assembling.LOAD: ASKED,
         assembling.MESSAGES: [sent | {"seen": 515}],
         assembling.DELIVERIES: [{"e": "delivery", "dispatch": ["a", 0, 1], "body": BODY, "began": 530}],
         assembling.FAULTS: [
