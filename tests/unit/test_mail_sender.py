@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from bucketsched.core.mail import Email, Tls
 from bucketsched.core.mail_message import Mail
 
 MAIL = Mail("s@example.org", ("a@example.org", "b@example.org"), b"Subject: x\r\n\r\nhello\r\n")
+CERTIFICATE = Path(__file__).parents[1] / "mail_certificate.pem"
 ANY = AiosmtplibSender(None, {})
 
 
@@ -121,33 +120,19 @@ async def test_credentials_do_not_go_without_tls_to_another_machine() -> None:
     assert (answer.trouble, answer.said) == ("Refused", "credentials are sent over TLS only")
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of its own making for 127.0.0.1, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate")
-    folder = tmp_path_factory.mktemp("certificate")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=mx.test"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
-
-
 @pytest.mark.parametrize("tls", [Tls.STARTTLS, Tls.TLS])
 async def test_mails_and_credentials_go_over_tls_to_a_server_that_proves_itself(
-    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tls: Tls
+    monkeypatch: pytest.MonkeyPatch, tls: Tls
 ) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
+    context.load_cert_chain(CERTIFICATE)
     async with receiving_mail(auth=True, tls=context, tls_at_once=tls is Tls.TLS) as receiver:
         receiver.passwords = {"ada": "secret"}
         email = replace(settings(receiver), tls=tls, login="mx")
         sender = AiosmtplibSender((email.server,), {"mx": Login(email.server, "ada", "secret")})
         answer = await sender.send(MAIL, email)
         assert (answer.sent, answer.final, receiver.got) == (False, False, []), "nobody vouches for its certificate"
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
         answer = await sender.send(MAIL, email)
         assert answer.sent, answer
         assert [(got.login, got.over_tls) for got in receiver.got] == [("ada", True)]
