@@ -35,11 +35,11 @@ _CHANGES = {
 class Began(NamedTuple):
     """How a task stood, by the journal, when a question about it was asked: an answer must know at least that.
 
-    `settled`: that generation goes nowhere any more.
+    `cancelled`: somebody was told so. That it was dispatched its owner may not know yet; then it went as it is.
     """
 
     generation: int
-    settled: bool
+    cancelled: bool
     acknowledged: bool
 
 
@@ -91,8 +91,8 @@ class Answers:
 
     def begin(self, request: Request) -> Began:
         """A question is asked."""
-        generation, settled = self._versions.generation(request.names), self._invariants.settled(request)
-        return Began(generation, settled, request.told is Told.ACKNOWLEDGED)
+        generation, cancelled = self._versions.generation(request.names), CancelResult.CANCELLED in request.cancels
+        return Began(generation, cancelled, request.told is Told.ACKNOWLEDGED)
 
     def changed(self, request: Request, wish: Wish, began: Began, changed: Changed) -> None:
         """A change is answered."""
@@ -104,8 +104,8 @@ class Answers:
         row = changed.row
         assert row is not None
         self._shown(request, began, row)
-        settled, generation = began.settled, row.generation
-        self._expect(not settled, "I4", f"{request.name} is changed after its end", request.name)
+        generation = row.generation
+        self._expect(not began.cancelled, "I4", f"{request.name} was cancelled, and is changed", request.name)
         only = wish.generation in (None, generation, generation - 1)
         self._expect(only, "I4", f"{request.name} is changed, and is of another generation", request.name)
         fulfilled = wish.fulfilled(row.body, self._time.ms(), self._invariants.clock_error_ms)

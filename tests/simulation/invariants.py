@@ -300,14 +300,6 @@ class Invariants(StoreObserver):
         ref = self.versions.newest(request.names)
         return RowRef.unpack(ref).due_ms if ref else request.due_ms
 
-    def settled(self, request: Request) -> bool:
-        """True if its newest row goes nowhere any more."""
-        if not request.task_id:
-            return False
-        home_ms = ids.home_of(request.task_id).due_ms
-        ref = self.versions.newest(request.names) or RowRef(home_ms, *request.names, 0, 1).pack()
-        return ref in self.fates
-
     # ---- workers
 
     def offered_to_worker(self, event: TaskEvent) -> None:

@@ -275,7 +275,7 @@ PLANTED = [
         "poller/takeover.py",
         "await write_consequences(self._store, moved, replay.attempts, replay.facts())",
         "await write_consequences(self._store, [], replay.attempts, replay.facts())",
-        119,
+        143,
     ),
     Planted(
         "a-fence-that-began-before",
@@ -283,7 +283,7 @@ PLANTED = [
         "core/waiting.py",
         "                asked, self._asked = self._asked, []\n",
         "                asked = self._asked\n",
-        17,
+        51,
     ),
     Planted(
         "trimming-passes-checkpoints",
@@ -546,7 +546,7 @@ PLANTED = [
         "poller/successors.py",
         "        if encoded:\n",
         "        if encoded and not packed:\n",
-        119,
+        79,
     ),
     Planted(
         "the-new-due-time-is-not-kept",
@@ -578,7 +578,7 @@ PLANTED = [
         "poller/changes.py",
         " and not again and owned.status(row.ref) in (None, QUEUED):",
         " and not again:",
-        2,
+        None,
     ),
     Planted(
         "a-store-that-lags-is-believed",
@@ -628,7 +628,7 @@ PLANTED = [
         "service/idempotency.py",
         "        return TaskRow(claim.due_ms, row.namespace_id, claim.task_id, body)\n",
         '        return TaskRow(claim.due_ms, row.namespace_id, claim.task_id, replace(body, type=""))\n',
-        1,
+        None,
         (("    return row.body != NO_BODY\n", '    return row.body.type != ""\n'),),
     ),
     Planted(
