@@ -69,7 +69,7 @@ async def test_who_is_killed_while_it_is_being_started_again_is_dead(
     await asyncio.wait_for(killing, DEADLINE_S)
     assert [child.code.done() for child in children.started] == [True, True]
     await asyncio.wait_for(rig.revive(node), DEADLINE_S)
-    assert node.child is children.started[-1]
+    assert cast(Any, node.child) is children.started[-1]
     assert [child.code.done() for child in children.started] == [True, True, False]
     await rig.kill(node)
     history.close()
