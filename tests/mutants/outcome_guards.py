@@ -46,9 +46,16 @@ OUTCOME_GUARDS = [
         "what-was-not-dispatched-has-no-outcome",
         "a task that waits would be over",
         CHANGES,
-        "                if not stored.facts.settled and owned.status(ref) not in DISPATCHED:\n"
-        "                    return EndResult.NOT_FOUND\n",
-        "",
+        "                    return EndResult.NOT_FOUND\n                row, ended",
+        "                    pass\n                row, ended",
+        (OUTCOMES,),
+    ),
+    Guard(
+        "a-dispatch-in-doubt-may-have-an-outcome",
+        "it would be lost, and a failure never followed by another attempt",
+        CHANGES,
+        "if stored.row.due_ms <= self._clock.now_ms():",
+        "if False:",
         (OUTCOMES,),
     ),
     Guard(

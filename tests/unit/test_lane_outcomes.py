@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from lane_world import NAMESPACE, Process, World
 
+from bucketsched.adapters.memory.journal import Stage as CommitStage
 from bucketsched.core.execution import Attempt, AttemptEnd, AttemptReport, EndResult
 from bucketsched.core.retry import RetryPolicy
 from bucketsched.core.task import (
@@ -385,4 +386,28 @@ async def test_while_the_store_is_away_nobody_is_told_that_a_retry_is_too_late()
     world.store.let_go("insert")
     await world.pass_ms(1_000)
     assert await finish(world, process, report(world, retried, AttemptEnd.FAILED, final=True)) == [EndResult.TAKEN]
+    await world.close()
+
+
+async def test_an_attempt_that_ends_before_its_owner_knows_of_the_dispatch_is_asked_for_again() -> None:
+    """The message is there as soon as the transaction is committed; the answer to that may take its time."""
+    world = await World().prepare()
+    process = await world.process()
+    row = with_retry(world.row(500))
+    await world.create(row, hint=process)
+    committed, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(lane: int, stage: CommitStage) -> None:
+        if stage is CommitStage.COMMITTED and world.journal.committed:
+            committed.set()
+            await go_on.wait()
+
+    world.journal.pause = pause
+    await world.until(committed.is_set)
+    said = report(world, row, AttemptEnd.FAILED)
+    assert await finish(world, process, said) == [HintAnswer.NOT_READY]
+    go_on.set()
+    await world.pass_ms(100)
+    assert await finish(world, process, said) == [EndResult.TAKEN]
+    await world.until(lambda: attempts(world) == [(0, 1), (0, 2)])
     await world.close()

@@ -175,6 +175,8 @@ class Changes:
                         raise Unavailable("the attempt's row is yet to be stored")
                     return EndResult.NOT_FOUND
                 if not stored.facts.settled and owned.status(ref) not in DISPATCHED:
+                    if stored.row.due_ms <= self._clock.now_ms():
+                        raise Unavailable("it is not known yet whether the attempt was dispatched")
                     return EndResult.NOT_FOUND
                 row, ended = stored.row, stored.facts.settled and kind_of(stored.facts) is not FactKind.DISPATCHED
             if not ended:
