@@ -18,8 +18,14 @@ from worker_server import WorkerServer
 
 from bucketsched import Client, NoRetry, RetryAfter, Task, Worker
 from bucketsched.client import worker as worker_module
+from bucketsched.client.outcome import failure_of
 from bucketsched.client.worker_link import REASON_LENGTH_MAX, WorkerLink
-from bucketsched.core.execution import RESULT_BYTES_MAX, AttemptEnd
+from bucketsched.core.execution import (
+    ERROR_MESSAGE_CHARACTERS_MAX,
+    ERROR_TRACE_CHARACTERS_MAX,
+    RESULT_BYTES_MAX,
+    AttemptEnd,
+)
 from bucketsched.errors import FailedPrecondition, InvalidArgument, NotFound
 from bucketsched.stubs.v1 import worker_pb2
 
@@ -109,7 +115,7 @@ async def test_a_handler_that_raises_has_failed(
 
     @worker.task("plain")
     async def plain(task: Task) -> None:
-        raise RuntimeError("not \ud800 yet")
+        raise RuntimeError("not yet")
 
     @worker.task("final")
     def final(task: Task) -> None:
@@ -129,9 +135,9 @@ async def test_a_handler_that_raises_has_failed(
         "RuntimeError": (False, 0), "KeyError": (True, 0), "RetryAfter": (False, 2_500),
     }  # fmt: skip
     failure = told["RuntimeError"].attempt
-    assert failure.error_message == "not ? yet"
+    assert failure.error_message == "not yet"
     assert failure.error_trace.startswith("Traceback")
-    assert failure.error_trace.endswith("RuntimeError: not ? yet\n")
+    assert failure.error_trace.endswith("RuntimeError: not yet\n")
     assert (failure.worker, failure.started_ms > 0) == (worker.worker_id, True)
     assert told["KeyError"].attempt.error_message == "'customer'"
     assert caplog.text.count("the handler failed") == 3
@@ -542,3 +548,10 @@ def test_settings_are_checked(setting: str, value: Any) -> None:
 def test_a_worker_is_of_its_clients_namespace() -> None:
     with pytest.raises(InvalidArgument):
         Worker(Client(namespace="a"), namespace="b")
+
+
+def test_what_no_message_can_hold_is_told_all_the_same() -> None:
+    said = failure_of(RuntimeError("not \ud800 yet" + "x" * 10_000), 7)
+    assert said.error_message.startswith("not ? yetx")
+    assert len(said.error_message) == ERROR_MESSAGE_CHARACTERS_MAX
+    assert len(said.error_trace) == ERROR_TRACE_CHARACTERS_MAX
