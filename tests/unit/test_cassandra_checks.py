@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bucketsched.adapters.cassandra.checkpoints import CassandraCheckpointStore
+from bucketsched.adapters.cassandra.executions import ExecutionsTable
 from bucketsched.adapters.cassandra.session import CassandraSession
 from bucketsched.adapters.cassandra.store import CassandraTaskStore
 from bucketsched.adapters.system_clock import SystemClock
@@ -43,17 +44,19 @@ class Session:
 
 
 def store(session: Session) -> CassandraTaskStore:
-    return CassandraTaskStore(session, CassandraSettings(), SystemClock(0), 1_000, STATEMENTS, {}, None)  # type: ignore[arg-type]
+    executions = ExecutionsTable(session, None, None, None)  # type: ignore[arg-type]
+    given: Any = (session, CassandraSettings(), SystemClock(0), 1_000, STATEMENTS, {}, None, executions)
+    return CassandraTaskStore(*given)
 
 
 def row(
     due_ms: int = DUE_MS, namespace_id: bytes = NAMESPACE, task_id: bytes = TASK, body: bytes | None = None
 ) -> tuple[Any, ...]:
-    return (due_ms, namespace_id, task_id, body, 0, 0, None, None, None, None, None)
+    return (due_ms, namespace_id, task_id, body, 0, 0, *[None] * 7)
 
 
 def pending(**place: Any) -> tuple[Any, ...]:
-    return (*row(**place)[:3], 0, 0, None, None, None, None)
+    return (*row(**place)[:3], 0, 0, *[None] * 6)
 
 
 async def test_what_was_asked_for_is_handed_on() -> None:
@@ -132,3 +135,12 @@ def test_distrust_ends_all_connections() -> None:
     session._session = driver
     assert isinstance(session.distrust("?"), Unavailable)
     assert all(connection.ended for connection in driver.connections)
+
+
+async def test_attempts_of_another_task_are_not() -> None:
+    attempt = (NAMESPACE, TASK, 0, 1, 5, "w", *[None] * 7)
+    assert [found.worker for found in await store(Session(attempt)).attempts(NAMESPACE, TASK)] == ["w"]
+    session = Session((b"m" * 16, *attempt[1:]))
+    with pytest.raises(Unavailable):
+        await store(session).attempts(NAMESPACE, TASK)
+    assert session.distrusted

@@ -40,7 +40,7 @@ class Session:
     def store(self) -> CassandraTaskStore:
         table = PresenceTable(self, {"insert": "presence"})  # type: ignore[arg-type]
         given: Any = (self, CassandraSettings(), ManualClock(NOW_MS), RETENTION_S * 1000, {"insert": "row"}, {}, table)
-        return CassandraTaskStore(*given)
+        return CassandraTaskStore(*given, None)
 
 
 def row(due_ms: int, ms: int = 0) -> TaskRow:

@@ -237,7 +237,7 @@ async def test_much_is_written_at_once_in_bounded_pieces(scene: Scene) -> None:
 async def test_a_moved_row_is_written_before_the_mark_that_points_to_it(scene: Scene) -> None:
     row = scene.row(1)
     successor = TaskRow(row.due_ms + 5, NAMESPACE, row.task_id, row.body, 1)
-    moved = Consequence(Mark(row.ref, FactKind.MOVED, successor.due_ms), scene.low, successor)
+    moved = Consequence(Mark(row.ref, FactKind.MOVED, successor.due_ms), scene.low, (successor,))
     scene.marker.add(1, b"1", [moved])
     await scene.pass_s(1.1)
     assert scene.store.order == ["row 1", "mark MOVED"]
@@ -248,7 +248,7 @@ async def test_a_row_that_can_not_be_moved_yet_keeps_its_range_back(scene: Scene
     row = scene.row(1)
     successor = TaskRow(row.due_ms + 5, NAMESPACE, row.task_id, row.body, 1)
     scene.store.fail_next("insert", NotWritten("no quorum"), times=2)
-    scene.marker.add(1, b"1", [Consequence(Mark(row.ref, FactKind.MOVED, successor.due_ms), scene.low, successor)])
+    scene.marker.add(1, b"1", [Consequence(Mark(row.ref, FactKind.MOVED, successor.due_ms), scene.low, (successor,))])
     await scene.pass_s(1.02)
     assert scene.marker.applied(scene.low) == (0, b"first")
     assert "mark MOVED" not in scene.store.order
