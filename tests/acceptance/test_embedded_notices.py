@@ -12,7 +12,7 @@ from tests.acceptance import notices
 from tests.acceptance.notices import Told, fails, queue_of
 from tests.acceptance.outcomes import working
 from tests.acceptance.test_embedded import Server
-from tests.nodes import until, until_ms, until_state
+from tests.nodes import now_ms, until, until_ms, until_state
 from tests.webhook_receiver import receiving
 
 from bucketsched import Client, NoticeEvent, NoticeRule, QueueKind, TaskState, Webhook
@@ -80,8 +80,9 @@ async def test_what_is_late_as_the_process_was_down_is_told(server: Server) -> N
         queue, target = await queue_of(client), await queue_of(client)
         late = [NoticeEvent.LATE]
         rules = [NoticeRule(late, target, 0.5), NoticeRule(late, await queue_of(client), 3_600)]
-        task = await client.create("t", queue=queue, delay=0.5, notices=rules)
+        task = await client.create("t", queue=queue, delay=5, notices=rules)
         await first.kill()
+        assert now_ms() < task.due_ms
         await until_ms(task.due_ms + 1_000)
         await server.start()
         async with working(client, target, lambda notice: told.take(notice.payload)):

@@ -84,17 +84,17 @@ async def test_a_task_from_curl_to_a_worker(dev: Dev) -> None:
         await running
     assert (got[0].id, got[0].type, got[0].content_type) == (created["task_id"], "mail", "application/json")
     assert got[0].payload == b'{"to": "ada", "n": 1.0}'
-    while found["status"] == "PENDING":
+    while found["status"] in ("PENDING", "DISPATCHED", "RUNNING"):
         _, found = await dev.curl(f"/tasks/{created['task_id']}")
-    assert (found["status"], found["attempts"]) == ("DISPATCHED", 1)
+    assert (found["status"], found["attempts"]) == ("SUCCEEDED", 1)
     assert found["run_at"] <= found["dispatched_at"]
     code, refused = await dev.curl(f"/tasks/{created['task_id']}/cancel", "--request", "POST")
     assert (code, refused["error"]["status"]) == (409, "FAILED_PRECONDITION")
 
 
 async def test_a_cancel_is_final_over_a_restart(dev: Dev) -> None:
-    body = '{"type":"t","run_at":"2026-12-24T18:00:00.0001+01:00","task_id":null}'
-    code, refused = await dev.post("/tasks", body.replace("2026", "9026"))
+    body = '{"type":"t","run_at":"9026-12-24T18:00:00.0001+01:00","task_id":null}'
+    code, refused = await dev.post("/tasks", body)
     assert (code, refused["error"]["details"]) == (400, [{"field": "run_at"}])
     code, created = await dev.post("/tasks", '{"type":"t","delay":"24h"}')
     again = await dev.post(
@@ -121,7 +121,7 @@ async def test_a_task_that_waits_is_changed_and_run(dev: Dev) -> None:
         "PENDING",
         True,
     )
-    assert (await dev.curl(path))[1] == changed
+    assert (await dev.curl(path))[1] == changed | {"last_attempts": []}
     code, due = await dev.curl(f"{path}/run", "--request", "POST")
     assert (code, due["run_at"] < created["run_at"]) == (200, True)
     while due["status"] == "PENDING":

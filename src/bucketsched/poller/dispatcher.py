@@ -326,8 +326,8 @@ class Dispatcher:
         blocked_ms = max(self._blocked_ms.get(topic, 0), self._blocked_ms.get(EVERY_TOPIC, 0))
         if (late := why_late(row, batch.at_ms, owned.served_from_ms, blocked_ms)) is not None:
             batch.late[late] += 1
-            if told := self.notifier.of_late(row, batch.at_ms):
-                batch.notices[row.ref] = told
+        if (row.body.notices or queue.policy.notices) and (told := self.notifier.of_late(row, batch.at_ms)):
+            batch.notices[row.ref] = told
         message = to_message(row, queue, owned.epoch, batch.at_ms, late)
         batch.sent.append((row, owned))
         batch.messages.append(message)

@@ -227,7 +227,7 @@ class Marker:
             self._suspects.setdefault(partition, _Suspect(next_at))
 
     def _stored(self, entries: Iterable[_Entry]) -> None:
-        ranges: set[OwnedRange] = set()
+        ranges: dict[OwnedRange, None] = {}  # in this order, whatever their addresses are: a simulation replays
         for (mark, owned, made, _), record in entries:
             owned.marked(mark.ref)
             for row in made:
@@ -235,7 +235,7 @@ class Marker:
             record.left -= 1
             self.marks_waiting -= 1
             if not record.left:
-                ranges.add(owned)
+                ranges[owned] = None
         for owned in ranges:
             self._advance(owned)
 

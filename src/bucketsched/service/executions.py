@@ -94,6 +94,8 @@ class Executions:
 
     async def _tracked(self, stored: StoredTask) -> bool:
         body = stored.row.body
+        if not body.queue:  # it can't be decoded
+            return False
         try:
             return (await self._directory.queue(body.namespace, body.queue)).tracks_outcomes
         except NotFound:
