@@ -33,9 +33,10 @@ _CHANGES = {
 
 
 class Began(NamedTuple):
-    """How a task stood, by the journal, when a question about it was asked: an answer must know at least that.
+    """What somebody had been told of a task when a question about it was asked: an answer must know at least that.
 
-    `cancelled`: somebody was told so. That it was dispatched its owner may not know yet; then it went as it is.
+    Of what is journaled and told to nobody its owner may not know yet, as its transaction is in doubt: then the answer
+    is that of a moment before.
     """
 
     generation: int
@@ -51,6 +52,8 @@ class Answers:
         self._expect, self._versions = invariants.expect, invariants.versions
         self._tasks: dict[tuple[bytes, bytes], Request] = {}
         """Who was told of which id."""
+        self._told: dict[tuple[bytes, bytes], int] = {}
+        """The newest generation that somebody was told of."""
 
     # ---- creates
 
@@ -64,7 +67,7 @@ class Answers:
         self._expect(first is request, "I9", f"{request.name} is told of {first.name}'s id", request.name, first.name)
         refused = request.told is Told.REJECTED
         self._expect(not refused, invariant, f"{request.name} was refused, and is acknowledged", request.name)
-        self._invariants.learn_due(request, result.due_ms)
+        self._invariants.learn_due(request, result.due_ms, created=True)
         same = result.due_ms == request.due_ms
         self._expect(same, invariant, f"{request.name} is acknowledged for another due time", request.name, name)
         request.told = Told.ACKNOWLEDGED
@@ -91,7 +94,7 @@ class Answers:
 
     def begin(self, request: Request) -> Began:
         """A question is asked."""
-        generation, cancelled = self._versions.generation(request.names), CancelResult.CANCELLED in request.cancels
+        generation, cancelled = self._told.get(request.names, 0), CancelResult.CANCELLED in request.cancels
         return Began(generation, cancelled, request.told is Told.ACKNOWLEDGED)
 
     def changed(self, request: Request, wish: Wish, began: Began, changed: Changed) -> None:
@@ -110,6 +113,7 @@ class Answers:
         self._expect(only, "I4", f"{request.name} is changed, and is of another generation", request.name)
         fulfilled = wish.fulfilled(row.body, self._time.ms(), self._invariants.clock_error_ms)
         self._expect(fulfilled, "I4", f"{request.name} is told {row.body}, which is not {wish}", request.name)
+        self._told[request.names] = max(generation, self._told.get(request.names, 0))
 
     def not_changed(self, request: Request, wish: Wish, began: Began, error: RequestError) -> None:
         """A change is refused: the task is of another generation, or not there."""

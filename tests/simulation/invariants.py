@@ -190,9 +190,11 @@ class Invariants(StoreObserver):
         self.expect(asked, "I11", f"{name} is changed from {before} to {body}", name, request.name)
         self.expect(new_due_ms >= body.nominal_due_ms, "I2", f"{name} goes before it is due", name, request.name)
 
-    def learn_due(self, request: Request, due_ms: int) -> None:
-        """When a task with a delay is due is known once somebody is told; until it is changed, it stays so."""
-        if request.delay_ms is not None and not request.due_told and not self.versions.generation(request.names):
+    def learn_due(self, request: Request, due_ms: int, created: bool = False) -> None:
+        """When a task with a delay is due is known once somebody is told; until it is changed, it stays so. The answer
+        to a create (`created`) tells it also where the task has moved since."""
+        as_created = created or not self.versions.generation(request.names)
+        if request.delay_ms is not None and not request.due_told and as_created:
             request.due_ms, request.due_told = due_ms, True
 
     def _check_message(self, message: Message, epoch: int) -> None:
