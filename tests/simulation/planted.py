@@ -208,7 +208,7 @@ PLANTED = [
         "poller/takeover.py",
         "        if since is not None and not _continues(checkpoint, since):\n",
         "        if False:\n",
-        93,
+        113,
     ),
     Planted(
         "a-clean-release-needs-no-replay",
@@ -218,7 +218,7 @@ PLANTED = [
         "        replay = Replay()\n"
         "        if owned.lease.predecessors:\n"
         "            replay = await self._replay(owned.range_id, since or checkpoint, checkpoint)\n",
-        0,
+        2,
     ),
     Planted(
         "no-checkpoint-before-the-first-dispatch",
@@ -226,7 +226,7 @@ PLANTED = [
         "poller/takeover.py",
         "        await self._checkpoints.save(owned.range_id, successor)\n",
         "",
-        36,
+        2,
     ),
     Planted(
         "an-init-fences-nobody",
@@ -291,7 +291,7 @@ PLANTED = [
         "coordinator/trimmer.py",
         "min(first, _needed_from(lane, checkpoints, first))",
         "first",
-        71,
+        7,
     ),
     Planted(
         "the-trimmer-looks-too-late",
@@ -301,7 +301,7 @@ PLANTED = [
         "        found = [await self._checkpoint(range_id) for range_id in range(self._constants.ranges)]\n",
         "        found = [await self._checkpoint(range_id) for range_id in range(self._constants.ranges)]\n"
         "        first_kept = {lane: await self._journal.end(lane) for lane in lanes}\n",
-        18,
+        1,
     ),
     Planted(
         "a-trimmed-replay-is-an-alarm",
@@ -326,7 +326,7 @@ PLANTED = [
         "poller/owned_range.py",
         "        self._known[ref] = kind\n        for watcher",
         "        self._known[ref] = kind\n        self.marked(ref)\n        for watcher",
-        41,
+        29,
     ),
     Planted(
         "the-rescan-is-left-out",
@@ -334,7 +334,7 @@ PLANTED = [
         "poller/rescanner.py",
         "            counts = await asyncio.gather(*(self.scan(owned, gate) for owned in active))\n",
         "            counts = [0 for owned in active if gate is None]\n",
-        3,
+        107,
     ),
     Planted(
         "closed-too-early",
@@ -342,7 +342,7 @@ PLANTED = [
         "poller/closer.py",
         "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms",
         "self._clock.earliest_ms() < bucket_end_ms(bucket) + self._grace_ms - 500",
-        0,
+        1,
     ),
     Planted(
         "closed-without-a-last-read",
@@ -382,7 +382,7 @@ PLANTED = [
         "        if row.ref in self._known:\n            return False\n",
         "        bare = [known[:8] + known[24:] for known in self._known]\n"
         "        if row.ref[:8] + row.ref[24:] in bare:\n            return False\n",
-        4,
+        28,
     ),
     Planted(
         "forgotten-under-a-read",
@@ -398,7 +398,7 @@ PLANTED = [
         "poller/owned_range.py",
         "while self._fading and self._fading[0][0] < oldest_read:",
         "while self._fading:",
-        255,
+        65,
     ),
     Planted(
         "settled-rows-are-not-remembered",
@@ -414,7 +414,7 @@ PLANTED = [
         "poller/owned_range.py",
         "if not self.is_open(row.bucket) or row.due_ms < self.remembered_from_ms:",
         "if not self.is_open(row.bucket):",
-        11,
+        4,
     ),
     Planted(
         "hints-do-not-wait-for-reads",
@@ -519,7 +519,7 @@ PLANTED = [
         "service/tasks.py",
         "            elif answer is not None:\n                left.append(row)\n",
         "",
-        35,
+        27,
     ),
     # ---------------------------------------------------------------- changes
     Planted(
@@ -570,7 +570,7 @@ PLANTED = [
         "poller/changes.py",
         "if change.generation not in (None, row.generation):",
         "if change.generation is not None and change.generation < 0:",
-        17,
+        5,
     ),
     Planted(
         "what-the-store-shows-is-as-it-is",
@@ -586,7 +586,7 @@ PLANTED = [
         "poller/changes.py",
         "                if _went_on(owned, row.ref):\n",
         "                if False:\n",
-        8,
+        143,
     ),
     Planted(
         "a-row-that-arrives-is-not-awaited",
@@ -610,7 +610,30 @@ PLANTED = [
         "poller/batch.py",
         "Consequence(pointer, change.owned, made)",
         "Consequence(pointer, change.owned)",
-        135,
+        None,
+    ),
+    # ---------------------------------------------------------------- outcomes
+    Planted(
+        "a-second-outcome-is-accepted",
+        "the first outcome that is journaled for an attempt counts",
+        "poller/changes.py",
+        "            ended = owned.status(at_stage(ref, Stage.OUTCOME)) is not None\n",
+        "            ended = False\n",
+        0,
+        also=(
+            (
+                "row, ended = stored.row, stored.facts.settled and kind_of(stored.facts) is not FactKind.DISPATCHED",
+                "row, ended = stored.row, False",
+            ),
+        ),
+        elsewhere=(
+            (
+                "poller/dispatcher.py",
+                "        elif status is not None and status != QUEUED:\n            change.answer",
+                "        elif status is not None and status != QUEUED and change.ref[-4] < 0x20:\n"
+                "            change.answer",
+            ),
+        ),
     ),
     # ---------------------------------------------------------------- idempotency keys
     Planted(

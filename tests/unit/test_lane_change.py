@@ -15,6 +15,7 @@ from bucketsched.core.task import BUCKET_MS, FactKind, Priority, RowRef, TaskRow
 from bucketsched.core.task_change import ChangeResult, TaskChange, home_pointer
 from bucketsched.poller import dispatcher
 from bucketsched.poller.changes import HOPS_MAX
+from bucketsched.poller.consequence import Consequence
 from bucketsched.ports import CancelResult, Changed
 
 FAR_MS = 4 * BUCKET_MS
@@ -340,3 +341,21 @@ def test_home_pointers_are_for_rows_that_are_not_at_home() -> None:
     pointer = home_pointer(RowRef(90_000, NAMESPACE, task_id, 1, 1).pack(), 120_000)
     assert pointer is not None
     assert (pointer.ref, pointer.kind, pointer.at_ms) == (home, FactKind.MOVED, 120_000)
+
+
+async def test_a_home_rows_pointer_brings_the_row_that_it_names() -> None:
+    """Where partitions are tried alone it may be stored before all else that its record asks for."""
+    world = await World().prepare()
+    process = await world.process("a")
+    row = world.row(FAR_MS)
+    await world.create(row)
+    first = await change(world, process, row, due_ms=row.due_ms + BUCKET_MS)
+    added: list[Consequence] = []
+    marker = process.lane._marker
+    add, marker.add = marker.add, lambda *record: (added.extend(record[2]), add(*record))  # type: ignore[method-assign]
+    second = await change(world, process, row, due_ms=row.due_ms + 2 * BUCKET_MS)
+    assert first.row is not None
+    assert second.row is not None
+    pointers = [consequence for consequence in added if consequence.mark.ref == row.ref]
+    assert [(one.mark.at_ms, one.made) for one in pointers] == [(second.row.due_ms, (second.row,))]
+    await world.close()
