@@ -215,6 +215,20 @@ def test_a_task_that_is_run_now_goes_before_its_time() -> None:
     assert check(history) == []
 
 
+def test_a_run_now_at_about_its_due_time_made_no_version_that_was_replaced_before() -> None:
+    """It is told of no generation: that it made is told by when it is due, and an older one may be due just then."""
+    history, change = clean(), Change(payload="another", due_ms=DUE_MS - 1)
+    changed = body("asked").changed(change)
+    now = changed._replace(due_ms=DUE_MS - 40)
+    history.requests += [create("asked"), update("asked", change=change)]
+    history.requests.append(asked(Op.RUN_NOW, "asked", Outcome.UPDATED, DUE_MS - 50))
+    history.messages.append(message("asked", 8, 2, now))
+    history.journal.append(section(moved("asked", to=changed), append_ms=2_050))
+    history.journal.append(section(moved("asked", 1, to=now)._replace(due_ms=DUE_MS - 1), append_ms=DUE_MS - 38))
+    history.journal.append(section(fact("asked", generation=2)._replace(due_ms=DUE_MS - 40), append_ms=DUE_MS - 37))
+    assert check(history) == []
+
+
 def test_what_has_failed_is_tried_again_and_may_be_cancelled_or_changed_in_between() -> None:
     for op in (None, Op.CANCEL, Op.UPDATE):
         history = clean()

@@ -46,16 +46,19 @@ def _told_wrongly(tasks: Tasks, request: Request, versions: list[Standing]) -> I
         if not _may_conflict(tasks, request):
             yield f"{name} was told that the task was of another generation than {request.change}; it was not"
     elif request.outcome is Outcome.UPDATED:
-        version = request.version or _made_due(request, versions)
+        version = request.version or _made_due(tasks, request, versions)
         if version is None:
             yield f"{name} was confirmed, and no journal knows"
         else:
             yield from (f"{name}, {problem}" for problem in _wrong_about(tasks, request, version, versions))
 
 
-def _made_due(request: Request, versions: list[Standing]) -> Version | None:
-    """The first version that a confirmed run-now may have made."""
+def _made_due(tasks: Tasks, request: Request, versions: list[Standing]) -> Version | None:
+    """The first version that a confirmed run-now may have made: none that was replaced when it began."""
+    replaced = _confirmed_before(tasks, request, 0)
     for generation, standing in enumerate(versions):
+        if generation < replaced:
+            continue  # which may have been due at about that time by itself
         if standing.body and _is_now(standing.body.due_ms, request) and standing.since_ms <= (request.end_ms or 0):
             return Version(generation, standing.body)
     return None
