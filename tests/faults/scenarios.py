@@ -68,7 +68,7 @@ def rolling_restart(targets: Targets) -> list[Fault]:
 
 
 SCENARIOS = {
-    "one-replica-down": Scenario("one Cassandra node of three is away", 65, 60, one_replica_down, 2_000),
+    "one-replica-down": Scenario("one Cassandra node of three is away", 65, 25, one_replica_down, 2_000),
     "one-broker-down": Scenario("one Kafka broker of three is away", 85, 60, one_broker_down, 2_000, brokers=3),
     "poller-killed": Scenario("kill -9 of a poller with half of the ranges", 60, 500, poller_killed, 1_000, PAIR),
     "poller-paused": Scenario("SIGSTOP of a poller beyond its session", 60, 200, poller_paused, 3_000, PAIR),
