@@ -23,7 +23,6 @@ VIOLATIONS = (
     "update_violations",
     "key_violations",
     "generation_violations",
-    "order_violations",
     "rejected_fired",
     "journal_mismatches",
     "epoch_violations",
