@@ -7,11 +7,12 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
+from typing import Any
 
 import pytest
 from tests.nodes import Process, now_ms, until, until_ms, until_state
@@ -70,27 +71,26 @@ class Server:
 
     def journaled(self) -> Counter[tuple[str, FactKind]]:
         """How often the journal says what of each task, in all its generations and attempts."""
-        [path] = [path for path in self.data.iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
         found: Counter[tuple[str, FactKind]] = Counter()
-        with closing(sqlite3.connect(path)) as database:
-            for (value,) in database.execute("SELECT record FROM journal ORDER BY lane, offset"):
-                for section in decode(value).sections:
-                    found.update((_id(ref), FactKind.DISPATCHED) for ref in section.dispatched)
-                    found.update((_id(other.ref), other.kind) for other in section.others)
+        for (value,) in self._read("SELECT record FROM journal ORDER BY lane, offset"):
+            for section in decode(value).sections:
+                found.update((_id(ref), FactKind.DISPATCHED) for ref in section.dispatched)
+                found.update((_id(other.ref), other.kind) for other in section.others)
         return found
+
+    def undelivered(self) -> int:
+        """How many messages are not acknowledged."""
+        [(count,)] = self._read("SELECT count(*) FROM outbox")
+        return int(count)
+
+    def _read(self, query: str) -> list[tuple[Any, ...]]:
+        [path] = [path for path in self.data.iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute(query).fetchall()
 
 
 def _id(ref: bytes) -> str:
     return ids.text(RowRef.unpack(ref).task_id)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
 
 
 @dataclass

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.acceptance.changing import Seen, moves_and_changes, races
@@ -18,13 +16,10 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    server = Server(tmp_path)
+async def server(server: Server) -> Server:
+    """It is started."""
     await server.start()
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
+    return server
 
 
 def by_task(echo: Echo) -> Seen:

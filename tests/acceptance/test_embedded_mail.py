@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
-from tests.acceptance.test_embedded import Server
 from tests.mail_receiver import MailReceiver, receiving_mail
 from tests.nodes import until, until_state
 
 from bucketsched import Client, CreatedTask, Email, NewTask, NoticeEvent, NoticeRule, QueueKind, RetryPolicy, TaskState
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    await server.start()
-    async with Client(server.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 from signal import SIGKILL
 
 import pytest
@@ -21,22 +19,6 @@ from bucketsched.core.task import FactKind
 pytestmark = pytest.mark.integration
 
 DEAD = [NoticeEvent.DEAD_LETTERED]
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    server = Server(tmp_path)
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    await server.start()
-    async with Client(server.address) as client:
-        yield client
 
 
 def kinds(server: Server) -> Counter[FactKind]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.acceptance import outcomes
@@ -16,22 +14,6 @@ from bucketsched import Client
 from bucketsched.core.task import FactKind
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    server = Server(tmp_path)
-    await server.start()
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    async with Client(server.address) as client:
-        yield client
 
 
 async def test_retries_and_results(client: Client) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,22 +18,11 @@ from bucketsched import Client, CreatedTask, NewTask, QueueKind, RetryPolicy, Sq
 pytestmark = [pytest.mark.integration, pytest.mark.stack]
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes have them from here; what a test starts has the environment of this process."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
-    server = Server(tmp_path)
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    await server.start()
-    async with Client(server.address) as client:
-        yield client
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import base64
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -17,27 +16,12 @@ from tests.nodes import until
 from tests.webhook_receiver import Received, Receiver, never, receiving
 
 from bucketsched import Client, CreatedTask, NewTask, QueueKind, Webhook
+from bucketsched.core.task import FactKind
 
 pytestmark = pytest.mark.integration
 
 SECRETS = ["whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2)]
 LOOPBACK = ["127.0.0.0/8"]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    yield server
-    for process in server.processes:
-        process.end()
-        process.show()
-
-
-@pytest.fixture
-async def client(server: Server) -> AsyncIterator[Client]:
-    await server.start()
-    async with Client(server.address) as client:
-        yield client
 
 
 @pytest.fixture
@@ -147,17 +131,27 @@ async def test_a_process_that_dies_between_answer_and_acknowledgement_posts_unde
 
 
 async def test_what_waits_to_be_tried_again_is_tried_after_a_kill(server: Server, receiver: Receiver) -> None:
+    """At its time, by the record of its first attempt: that one is not made again."""
+
+    async def busy(got: Received) -> web.Response:
+        return web.Response(status=503, headers={"Retry-After": "6"})
+
+    def all_wait() -> bool:
+        retried = sum(kind is FactKind.RETRIED for _, kind in server.journaled())
+        return retried == 20 and not server.undelivered()
+
     first = await server.start()
     async with Client(server.address) as client:
-        settings = webhook(receiver, delay_first=600, delay_max=600)
-        await client.create_queue("hooks", QueueKind.WEBHOOK, webhook=settings)
-        receiver.answers = [503] * 20
+        await client.create_queue("hooks", QueueKind.WEBHOOK, webhook=webhook(receiver))
+        receiver.answers = [busy] * 20
         tasks = await create(client, "hooks", [0.0] * 20)
-        await until(lambda: len(receiver.got) >= 20, "each was tried")
+        await until(all_wait, "each was tried, and waits for its next attempt")
         await first.kill()
         await server.start()
         await until(lambda: len(receiver.got) >= 40, "each was tried again")
     assert tasks_of(receiver) == Counter({task.id: 2 for task in tasks})
+    assert [got.headers["ce-attempt"] for got in receiver.got] == ["1"] * 20 + ["2"] * 20
+    assert receiver.got[20].at - receiver.got[0].at >= 6
 
 
 async def test_a_process_that_stops_waits_for_the_answer(server: Server, receiver: Receiver) -> None:

@@ -11,7 +11,7 @@ import random
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from bucketsched.core.errors import NotWritten, OutcomeUnknown, Unavailable
 from bucketsched.core.execution import Attempt
 from bucketsched.core.idempotency import Claim
 from bucketsched.core.presence import Partition, Presence, presence_of
-from bucketsched.core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
+from bucketsched.core.task import NO_BODY, NO_FACTS, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from bucketsched.core.task_id import shard_in
 from bucketsched.encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from bucketsched.encoding.rows import decode_body, encode_body
@@ -74,7 +74,7 @@ class Replica:
     def mark(self, partition: Partition, marks: Sequence[Mark]) -> None:
         for mark in marks:
             cell = self.partitions[partition].setdefault(mark.ref[:PLACE_BYTES], Cell())
-            cell.facts = with_fact(cell.facts, mark)
+            cell.facts = cell.facts.with_mark(mark)
 
     def record(self, attempt: Attempt) -> None:
         log = self.attempts[attempt.namespace_id, attempt.task_id]
@@ -85,25 +85,6 @@ class Replica:
         stored = self.checkpoints.get(range_id)
         if stored is None or stored[0] < order:
             self.checkpoints[range_id] = order, value
-
-
-def with_fact(facts: Facts, mark: Mark) -> Facts:
-    """With one more fact."""
-    match mark.kind:
-        case FactKind.DISPATCHED:
-            return replace(facts, dispatched_ms=mark.at_ms)
-        case FactKind.CANCELLED:
-            return replace(facts, cancelled_ms=mark.at_ms)
-        case FactKind.FAILED:
-            return replace(facts, failed_ms=mark.at_ms, failed_reason=mark.reason)
-        case FactKind.MOVED | FactKind.RETRIED:
-            return replace(facts, moved_to_ms=mark.at_ms)
-        case FactKind.SUCCEEDED:
-            return replace(facts, succeeded_ms=mark.at_ms)
-        case FactKind.EXPIRED:
-            return replace(facts, expired_ms=mark.at_ms)
-        case FactKind.SPAWNED:
-            raise AssertionError("no fact")
 
 
 def merged(one: Cell | None, other: Cell | None) -> StoredTask | None:

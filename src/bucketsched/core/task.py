@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
@@ -156,6 +156,37 @@ class Facts:
         """True if this row must not be dispatched (any more)."""
         return self is not NO_FACTS and self != NO_FACTS
 
+    @property
+    def last(self) -> FactKind | None:
+        """What has become of this row at last, but for where its task went on; None: nothing."""
+        if self.failed_ms is not None:
+            return FactKind.FAILED
+        if self.succeeded_ms is not None:
+            return FactKind.SUCCEEDED
+        if self.expired_ms is not None:
+            return FactKind.EXPIRED
+        if self.dispatched_ms is not None:
+            return FactKind.DISPATCHED
+        return FactKind.CANCELLED if self.cancelled_ms is not None else None
+
+    def with_mark(self, mark: Mark) -> Facts:
+        """With one more fact."""
+        match mark.kind:
+            case FactKind.DISPATCHED:
+                return replace(self, dispatched_ms=mark.at_ms)
+            case FactKind.CANCELLED:
+                return replace(self, cancelled_ms=mark.at_ms)
+            case FactKind.FAILED:
+                return replace(self, failed_ms=mark.at_ms, failed_reason=mark.reason)
+            case FactKind.MOVED | FactKind.RETRIED:
+                return replace(self, moved_to_ms=mark.at_ms)
+            case FactKind.SUCCEEDED:
+                return replace(self, succeeded_ms=mark.at_ms)
+            case FactKind.EXPIRED:
+                return replace(self, expired_ms=mark.at_ms)
+            case FactKind.SPAWNED:
+                raise AssertionError("no fact")
+
 
 NO_FACTS = Facts()
 
@@ -198,16 +229,8 @@ def fold(facts: Facts, attempt: int = 1) -> TaskState:
     """The state of a task by the facts about its newest row. A commit in the journal decides between dispatch and
     cancel, and between outcomes, so they exclude each other. Whether an attempt is RUNNING its execution log tells.
     """
-    if facts.failed_ms is not None:
-        return TaskState.FAILED
-    if facts.succeeded_ms is not None:
-        return TaskState.SUCCEEDED
-    if facts.expired_ms is not None:
-        return TaskState.EXPIRED
-    if facts.dispatched_ms is not None:
-        return TaskState.DISPATCHED
-    if facts.cancelled_ms is not None:
-        return TaskState.CANCELLED
+    if (last := facts.last) is not None:
+        return TaskState[last.name]
     return TaskState.PENDING if attempt == 1 else TaskState.RETRYING
 
 

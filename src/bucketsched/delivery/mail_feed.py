@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from typing import Protocol
@@ -16,12 +15,10 @@ from ..ports import Clock
 from .attachment import Attachment
 from .hosts import Hosts
 from .offer import Failure, Offer
-from .pushed_queues import LEASE_S
+from .pushed_queues import BROKEN_PAUSE_S, LEASE_S, RESULT_CHARACTERS_MAX
+from .under_way import UnderWay
 
 log = logging.getLogger(__name__)
-RESULT_CHARACTERS_MAX = 1_000
-BROKEN_PAUSE_S = 5.0
-"""Before a mail that could not even be made is tried again."""
 NO_RECIPIENT = "Email.NoRecipient"
 
 
@@ -53,7 +50,7 @@ class MailFeed:
         self._hosts = hosts
         self._clock = clock
         self._tries = tries
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = UnderWay()
 
     def follow(self, queue: Queue) -> None:
         """See PushFeed."""
@@ -67,13 +64,9 @@ class MailFeed:
         try:
             while offers := await self._attachment.next_offers():
                 for offer in offers:
-                    task = asyncio.create_task(self._serve(offer))
-                    self._under_way.add(task)
-                    task.add_done_callback(self._under_way.discard)
+                    self._under_way.begin(self._serve(offer))
         finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
+            await self._under_way.cancel()
             self._attachment.detach()
 
     async def _serve(self, offer: Offer) -> None:

@@ -85,7 +85,7 @@ class OwnerOutcomes:
         """See Outcomes."""
         if len(self._begun) < self._limits.begun_max:
             key = (attempt.task_id, attempt.generation, attempt.attempt)
-            self._begun[key] = (self._clock.monotonic(), attempt.clipped())
+            self._begun[key] = (self._clock.monotonic(), attempt)
 
     def ended(self, report: AttemptReport, done: Done) -> None:
         """See Outcomes."""
@@ -172,7 +172,7 @@ class OwnerOutcomes:
             await self._clock.sleep(self._limits.begun_after_s)
             before = self._clock.monotonic() - self._limits.begun_after_s
             due = [key for key, (since, _) in self._begun.items() if since <= before]
-            noted = [self._begun.pop(key)[1] for key in due]
+            noted = [self._begun.pop(key)[1].clipped() for key in due]
             if noted:
                 try:
                     await self._executions.record_attempts(noted)

@@ -18,6 +18,10 @@ from .hub import WorkerHub
 log = logging.getLogger(__name__)
 LEASE_S = 10 * 365 * 86_400.0
 """An offer ends with the process, or by what a feed makes of it, never by time."""
+RESULT_CHARACTERS_MAX = 1_000
+"""Of what the other side has said, in the execution log."""
+BROKEN_PAUSE_S = 5.0
+"""Before a request that could not even be made is tried again."""
 
 
 class PushFeed(Protocol):

@@ -8,7 +8,8 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from ..core.catalog import Queue
 from ..core.errors import Unavailable
@@ -173,8 +174,9 @@ class QueueFeed:
         lease_id = held.lease_id
         self._let_go(held)
         held.ending = True
-        attempt = replace(
-            self._attempt(held, worker),
+        attempt = self._attempt(
+            held,
+            worker,
             ended_ms=self._clock.now_ms(),
             end=end,
             error_type=failure.error_type,
@@ -193,13 +195,13 @@ class QueueFeed:
 
         self._outcomes.ended(report, told)
 
-    def _attempt(self, held: Held, worker: Attachment | None) -> Attempt:
+    def _attempt(self, held: Held, worker: Attachment | None, **ended: Any) -> Attempt:
+        """The attempt that was begun last; `ended`: how it has ended since."""
         event = held.event
         task_id = bytes.fromhex(event.task_id.replace("-", ""))
         name = worker.worker_id if worker is not None else ""
-        return Attempt(
-            self.queue.namespace_id, task_id, event.generation, event.attempt, started_ms=held.started_ms, worker=name
-        )
+        place = self.queue.namespace_id, task_id, event.generation, event.attempt
+        return Attempt(*place, started_ms=held.started_ms, worker=name, **ended)
 
     def _settle(self, held: Held) -> None:
         self._drop(held)

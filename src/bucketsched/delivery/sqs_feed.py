@@ -6,11 +6,10 @@ a lane has one request under way at a time, so that SQS gets them in the order i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 from zlib import crc32
 
 from ..core import failpoints
@@ -21,13 +20,11 @@ from ..core.sqs_message import MESSAGE_BYTES_MAX, SqsMessage, batches, message_o
 from .attachment import Attachment
 from .hosts import Hosts
 from .offer import Failure, Offer
-from .pushed_queues import LEASE_S
+from .pushed_queues import BROKEN_PAUSE_S, LEASE_S, RESULT_CHARACTERS_MAX
+from .under_way import UnderWay
 
 log = logging.getLogger(__name__)
 LANES_MAX = 8
-RESULT_CHARACTERS_MAX = 1_000
-BROKEN_PAUSE_S = 5.0
-"""Before a request that could not even be made is tried again."""
 TOO_LARGE = "Sqs.TooLarge"
 
 
@@ -62,7 +59,7 @@ class SqsFeed:
         self._hosts = hosts
         self._tries = tries
         self._lanes: dict[int, deque[tuple[int, SqsMessage]]] = {}
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = UnderWay()
 
     def follow(self, queue: Queue) -> None:
         """See PushFeed."""
@@ -77,9 +74,7 @@ class SqsFeed:
             while offers := await self._attachment.next_offers():
                 self._take(offers)
         finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
+            await self._under_way.cancel()
             self._attachment.detach()
             await self._sender.close()
 
@@ -91,7 +86,7 @@ class SqsFeed:
                 self._line_up(lease, message)
         else:
             for batch in batches(fitting):
-                self._spawn(self._send(batch))
+                self._under_way.begin(self._send(batch))
 
     def _fits(self, lease: int, message: SqsMessage) -> bool:
         if message.size <= MESSAGE_BYTES_MAX:
@@ -108,7 +103,7 @@ class SqsFeed:
             waiting.append((lease, message))
             return
         self._lanes[number] = deque([(lease, message)])
-        self._spawn(self._work_off(number))
+        self._under_way.begin(self._work_off(number))
 
     async def _work_off(self, number: int) -> None:
         lane = self._lanes[number]
@@ -120,11 +115,6 @@ class SqsFeed:
                 await self._send(batch)
         finally:
             del self._lanes[number]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
 
     async def _send(self, batch: Sequence[tuple[int, SqsMessage]]) -> None:
         """One request, and what it says of the attempts. Where none was made the offers are given back."""

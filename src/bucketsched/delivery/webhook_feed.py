@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from typing import Protocol
@@ -17,14 +16,12 @@ from ..ports import Clock
 from .attachment import Attachment
 from .hosts import Hosts
 from .offer import Failure, Offer
-from .pushed_queues import LEASE_S
+from .pushed_queues import BROKEN_PAUSE_S, LEASE_S, RESULT_CHARACTERS_MAX
+from .under_way import UnderWay
 
 log = logging.getLogger(__name__)
 REJECTED = "Rejected"
 """The type of the error where the receiver's answer is final, or its address must not be connected to."""
-RESULT_CHARACTERS_MAX = 1_000
-BROKEN_PAUSE_S = 5.0
-"""Before a request that could not even be made is tried again."""
 
 
 class Sender(Protocol):
@@ -59,7 +56,7 @@ class WebhookFeed:
         self._hosts = hosts
         self._clock = clock
         self._tries = tries
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = UnderWay()
 
     def follow(self, queue: Queue) -> None:
         """See PushFeed."""
@@ -73,13 +70,9 @@ class WebhookFeed:
         try:
             while offers := await self._attachment.next_offers():
                 for offer in offers:
-                    task = asyncio.create_task(self._serve(offer))
-                    self._under_way.add(task)
-                    task.add_done_callback(self._under_way.discard)
+                    self._under_way.begin(self._serve(offer))
         finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
+            await self._under_way.cancel()
             self._attachment.detach()
             await self._sender.close()
 

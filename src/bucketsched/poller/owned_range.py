@@ -60,16 +60,9 @@ def kind_of(facts: Facts) -> FactKind:
     """The last fact about a settled row."""
     if facts.moved_to_ms is not None:
         return FactKind.MOVED
-    if facts.failed_ms is not None:
-        return FactKind.FAILED
-    if facts.succeeded_ms is not None:
-        return FactKind.SUCCEEDED
-    if facts.expired_ms is not None:
-        return FactKind.EXPIRED
-    if facts.dispatched_ms is not None:
-        return FactKind.DISPATCHED
-    assert facts.cancelled_ms is not None
-    return FactKind.CANCELLED
+    last = facts.last
+    assert last is not None, facts
+    return last
 
 
 def ref_due_ms(ref: bytes) -> int:

@@ -19,7 +19,7 @@ from ...core.cluster import ClusterConstants
 from ...core.errors import NotWritten, OutcomeUnknown, Unavailable
 from ...core.execution import Attempt
 from ...core.presence import Partition, Presence, presence_of
-from ...core.task import NO_BODY, NO_FACTS, FactKind, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
+from ...core.task import NO_BODY, NO_FACTS, Facts, Mark, RowRef, StoredTask, TaskRow, bucket_of
 from ...core.task_id import shard_in
 from ...encoding.checkpoints import decode_checkpoint, encode_checkpoint
 from ...encoding.rows import decode_body, encode_body
@@ -219,7 +219,7 @@ class MemoryTaskStore(Faults):
             ref = RowRef.unpack(mark.ref)
             partition = self._partitions[bucket_of(ref.due_ms), shard_in(ref.task_id)]
             cell = partition.cell(mark.ref[:PLACE_BYTES])
-            cell.facts = _with(cell.facts, mark)
+            cell.facts = cell.facts.with_mark(mark)
         self._leave(fault)
 
     async def record_attempts(self, attempts: Sequence[Attempt]) -> None:
@@ -247,24 +247,6 @@ def _stored(place: bytes, cell: _Cell) -> StoredTask:
     body = NO_BODY if cell.body is None else decode_body(cell.body)
     row = TaskRow(ref.due_ms, ref.namespace_id, ref.task_id, body, cell.generation, cell.attempt)
     return StoredTask(row, cell.facts)
-
-
-def _with(facts: Facts, mark: Mark) -> Facts:
-    match mark.kind:
-        case FactKind.DISPATCHED:
-            return replace(facts, dispatched_ms=mark.at_ms)
-        case FactKind.CANCELLED:
-            return replace(facts, cancelled_ms=mark.at_ms)
-        case FactKind.FAILED:
-            return replace(facts, failed_ms=mark.at_ms, failed_reason=mark.reason)
-        case FactKind.MOVED | FactKind.RETRIED:
-            return replace(facts, moved_to_ms=mark.at_ms)
-        case FactKind.SUCCEEDED:
-            return replace(facts, succeeded_ms=mark.at_ms)
-        case FactKind.EXPIRED:
-            return replace(facts, expired_ms=mark.at_ms)
-        case FactKind.SPAWNED:
-            raise AssertionError("no fact")
 
 
 class MemoryCheckpointStore(Faults):
