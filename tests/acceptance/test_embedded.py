@@ -236,8 +236,9 @@ async def test_cancel_against_dispatch(server: Server) -> None:
             return await client.cancel(task.id)
 
         outcomes = await asyncio.gather(*(cancel(task) for task in tasks))
-        assert set(outcomes) == {CancelOutcome.CANCELLED, CancelOutcome.ALREADY_DISPATCHED}, Counter(outcomes)
-        went = [t for t, o in zip(tasks, outcomes, strict=True) if o is CancelOutcome.ALREADY_DISPATCHED]
+        too_late = {CancelOutcome.ALREADY_DISPATCHED, CancelOutcome.ALREADY_SUCCEEDED}  # the worker may be done with it
+        assert {CancelOutcome.CANCELLED} < set(outcomes) <= {CancelOutcome.CANCELLED} | too_late, Counter(outcomes)
+        went = [t for t, o in zip(tasks, outcomes, strict=True) if o in too_late]
         await echo.until_all(went)
         await asyncio.sleep(0.3)
         assert echo.counts() == Counter(task.id for task in went)
